@@ -62,17 +62,20 @@ class Builder:
     def end(
         self, observation: Any, *, terminated: bool = False, truncated: bool = False, episode: Hashable = None
     ) -> None:
-        """End an episode with its final observation. terminated: nothing follows, and nothing is bootstrapped;
-        truncated: it was cut off. One of them is true.
+        """End an episode with its final observation. terminated: nothing follows, and nothing is bootstrapped: the
+        observation may be None, as in a log of decisions, and the last one stands for it. truncated: it was cut off.
+        One of them is true.
 
         Raises DataError where the observation does not belong to its space, or there are no steps.
         """
         if bool(terminated) == bool(truncated):
             raise ConfigError("An episode ends with terminated=True or with truncated=True, and not with both.")
-        final = _observed(self.source.observation, observation, "observation")
+        known = observation is not None or truncated
+        final = _observed(self.source.observation, observation, "observation") if known else None
         if episode not in self._open:
             raise DataError(f"The episode {episode!r} has no steps to end; expected add before end.")
         steps = self._open.pop(episode)
+        final = final if known else steps[-1][0]
         built = Episode(
             observation=trees.stack([*(step[0] for step in steps), final]),
             action=np.stack([step[1] for step in steps]),

@@ -5,6 +5,7 @@
     .jsonl, .jsonl.gz  lines of JSON, one for each episode
     -v0 (a folder)     a Minari data set
     .json              RLlib's lines of JSON, read only
+    .csv               a table with the same columns, read only
 
 What describes a file is JSON under the name `etude`.
 """
@@ -14,6 +15,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import numpy as np
 
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Spaces
-from etude.offline import hdf5, json_lines, minari, parquet, rllib
+from etude.offline import hdf5, json_lines, minari, parquet, rllib, tables
 from etude.offline.blocks import EpisodeAssembler
 from etude.offline.columns import join, split
 from etude.offline.dataset import Dataset, to_steps
@@ -30,8 +32,9 @@ from etude.offline.metadata import check_counts, describe_recording, parsed, spa
 
 FORMATS: dict[str, Any] = {
     ".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet, ".jsonl": json_lines, ".jsonl.gz": json_lines, ".json": rllib,
+    ".csv": tables,
 }  # fmt: skip
-WHOLE = (hdf5, parquet)  # formats that are read and written as a whole as well
+WHOLE = (hdf5, parquet, tables)  # formats that are read as a whole as well
 
 
 def write(path: Path | str, dataset: Dataset) -> None:
@@ -47,8 +50,8 @@ def write(path: Path | str, dataset: Dataset) -> None:
     if not episodes or not all(len(episode.reward) for episode in episodes):
         raise DataError(f"{path}: nothing to write; expected at least one episode, of at least one transition each.")
     form = minari if minari.is_named(path) else format_of(path)
-    if form is rllib or (form is minari and path.exists()):
-        raise ConfigError(f"{path}: it {'exists' if form is minari else 'is of RLlib'}. Give another name.")
+    if form in (rllib, tables) or (form is minari and path.exists()):
+        raise ConfigError(f"{path}: it {'exists' if form is minari else 'is read only'}. Give another name.")
     about = describe_recording(dataset.environment, spaces)
     about |= {"episodes": len(episodes), "transitions": len(dataset)}
     partial = path.with_name(f"{path.name}.partial")
@@ -71,26 +74,52 @@ def write(path: Path | str, dataset: Dataset) -> None:
         remove(partial)
 
 
-def read(path: Path | str, spaces: Spaces | None = None) -> Dataset:
-    """The episodes of a file, as agents see them.
+def read(
+    source: Path | str | tables.ArrowTable | tables.FormattedDataset,
+    spaces: Spaces | None = None,
+    *,
+    columns: Mapping[str, str] | None = None,
+    episode_ends: Any = None,
+    max_episode_steps: int | None = None,
+    clip: bool = False,
+) -> Dataset:
+    """The episodes of a file, or of a table in memory (a frame of pandas or polars, a pyarrow.Table, a Dataset of
+    Hugging Face's datasets), as agents see them.
 
+    columns: etude's names by those that the file has, such as {"obs": "observations"}; several that become one are its
+        numbers.
+    episode_ends, max_episode_steps: where episodes end that do not terminate, if the file does not say it (`timeouts`):
+        flags, or the name of a column of them; and the steps that an episode takes at most. Without either, episodes
+        end where `next_observations` are not those of the next row. With max_episode_steps=1 each row is an episode.
+    clip: move Box actions beyond their bounds onto them.
     spaces: the environment's own; needed where the file does not say them, as D4RL's do not. Where it does, they have
         to be the same. How episodes are found, and what is dropped: `columns.split`.
     Raises DataError with file, column and row for what is missing, damaged or does not belong to the spaces.
     """
-    path = Path(path)
-    form = format_of(path)
-    arrays, text = form.read(path) if form in WHOLE else (joined(list(form.stream(path)), path), form.about(path))
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        form = format_of(path)
+        arrays, text = form.read(path) if form in WHOLE else (joined(list(form.stream(path)), path), form.about(path))
+    elif isinstance(source, tables.ArrowTable | tables.FormattedDataset):
+        path, text, arrays = Path(type(source).__name__), None, tables.in_memory(source)
+    else:
+        raise ConfigError(
+            f"read was given a {type(source).__name__}; expected the path of a file, a frame of pandas or polars, a "
+            "pyarrow.Table, or a Dataset of Hugging Face's datasets."
+        )
     about = parsed(text, path)
     spaces = spaces_of(about, spaces, path)
-    columns = to_columns(arrays, spaces, str(path))
-    episodes, dropped = split(columns, str(path))
+    arrays = tables.renamed(arrays, columns or {}, str(path))
+    if not about or episode_ends is not None or max_episode_steps is not None:
+        arrays = tables.with_ends(arrays, episode_ends, max_episode_steps, str(path))
+    found = to_columns(arrays, spaces, str(path), clip)
+    episodes, dropped = split(found, str(path))
     if not episodes:
         raise DataError(
             f"{path}: each of its episodes is one transition that timed out, and there are no next_observations: what "
             "followed is unknown, and nothing can be learned."
         )
-    check_counts(about, len(columns.reward), len(episodes), path)
+    check_counts(about, len(found.reward), len(episodes), path)
     return Dataset(tuple(episodes), spaces, about.get("environment"), dropped)
 
 

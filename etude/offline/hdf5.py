@@ -14,7 +14,7 @@ import numpy as np
 from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import to_arrays
+from etude.offline.layout import pass_over, to_arrays
 from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 
 MOST_ITEMS, DEEPEST = 1000, 16
@@ -145,6 +145,8 @@ def datasets(group: Any, path: Path, images: Collection[str] = (), infos: bool =
     """
     left = tuple(name for name in LEFT_ALONE if not (infos and name == "infos/"))
     found = _datasets(group, path, left)
+    for name in [name for name, dataset in found.items() if dataset.dtype.kind in "OSU" and name not in images]:
+        pass_over(name, f"dtype {found.pop(name).dtype}", path)
     return found, sum(_bytes(dataset, path, name, name in images) for name, dataset in found.items())
 
 

@@ -10,13 +10,15 @@ transition is an extra, such as `log_prob`; what is below `infos/` and `metadata
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
 from etude.base.errors import DataError
-from etude.base.spaces import Box, Space, Spaces, describe, leaves, parts, storage_dtype, within
+from etude.base.spaces import Box, Discrete, Space, Spaces, describe, leaves, parts, storage_dtype, within
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.blocks import EpisodeBlock
@@ -25,6 +27,7 @@ from etude.offline.limits import LEFT_ALONE
 
 Arrays = dict[str, np.ndarray]
 OBSERVATIONS, NEXT, ACTIONS, NORMALIZED = "observations", "next_observations", "actions", "normalized_actions"
+PROPENSITIES = "propensities"  # of the actions, in the place of the extra `log_prob`
 FLAGS = ("terminals", "timeouts")
 REQUIRED = ("rewards", *FLAGS)
 
@@ -77,8 +80,18 @@ def from_episode(arrays: Arrays, terminated: bool) -> Arrays:
     return found
 
 
-def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
-    """The arrays of a file as canonical columns. Raises DataError with the file, the column and the row."""
+def pass_over(name: str, what: str, file: Any) -> None:
+    """Warn that a column without numbers is not read; DataError for one that is needed."""
+    if name.partition("/")[0] in (OBSERVATIONS, NEXT, ACTIONS, NORMALIZED, SAMPLED_ACTION, LOG_PROB, *REQUIRED):
+        raise DataError(f"{file}: column {name!r} has {what}; expected numbers, or rows of as many numbers each.")
+    warnings.warn(f"{file}: column {name!r} has {what}, and is passed over: only numbers are read.", stacklevel=2)
+
+
+def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) -> Columns:
+    """The arrays of a file as canonical columns. Raises DataError with the file, the column and the row.
+
+    clip: move Box actions beyond their bounds onto them.
+    """
     _check_names(arrays, spaces, file)
     _check_lengths(arrays, file)
     known = {*REQUIRED, NORMALIZED, *paths(spaces.action, ACTIONS)}
@@ -87,14 +100,14 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str) -> Columns:
     for name, values in arrays.items():
         if name not in known and not name.startswith(LEFT_ALONE):
             if values.dtype.kind not in "biuf":
-                raise DataError(
-                    f"{file}: column {name!r} has dtype {values.dtype}; expected numbers. Remove the column, or put it "
-                    "below infos/."
-                )
+                pass_over(name, f"dtype {values.dtype}", file)
+                continue
             # NaN is what `keep_info` stores where an environment did not return a number.
             extras[name] = values if name.startswith(INFO) else _finite(values, name, file)
+    if PROPENSITIES in extras:
+        extras[LOG_PROB] = _log_prob(extras.pop(PROPENSITIES), file)
     own = zip(paths(spaces.action, ACTIONS), (leaf for _, leaf in leaves(spaces.action)), strict=True)
-    each = [_inside(_fitted(arrays[path], leaf, path, file), leaf, path, file) for path, leaf in own]
+    each = [_inside(_fitted(arrays[path], leaf, path, file), leaf, path, file, clip) for path, leaf in own]
     action = canonical.actions_in(spaces.action, each)
     column = SAMPLED_ACTION if SAMPLED_ACTION in arrays else NORMALIZED
     if column in arrays and _has_numbers(spaces.action):
@@ -190,17 +203,31 @@ def _normalized(values: np.ndarray, name: str, action: np.ndarray, file: str) ->
     return _finite(values.reshape(action.shape).astype(np.float32), name, file)
 
 
+def _log_prob(propensity: np.ndarray, file: str) -> np.ndarray:
+    """The log probabilities [M] of actions from their probabilities."""
+    if ((propensity <= 0) | (propensity > 1)).any():
+        row = int(np.argmax((propensity <= 0) | (propensity > 1)))
+        raise DataError(
+            f"{file}: column {PROPENSITIES!r}, row {row}: {propensity[row]}; expected above 0, and 1 at most."
+        )
+    return np.log(propensity.astype(np.float64)).astype(np.float32)
+
+
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:
     """Values in the shape of the space. Parquet has no shapes beyond a row of numbers, and some files keep single
     numbers as rows of one: the numbers of a row have to be as many as the space has."""
     shape = tuple(space.shape or ())
     same = values.shape[1:] == shape or (values.ndim <= 2 and values[0].size == int(np.prod(shape, dtype=int)))
     if not same:
+        advice = "Give the spaces that the file was recorded with."
+        if isinstance(space, Discrete) and values.shape[1:] == (space.n,) and ((values == 0) | (values == 1)).all():
+            advice = f"The rows are one-hot: give their numbers, {name}.argmax(1)."
         raise DataError(
-            f"{file}: column {name!r} has rows of shape {values.shape[1:]}; expected {describe(space)}. Give the "
-            "spaces that the file was recorded with."
+            f"{file}: column {name!r} has rows of shape {values.shape[1:]}; expected {describe(space)}. {advice}"
         )
     whole = storage_dtype(space).kind in "iu"
+    if whole and values.dtype.kind == "f" and (values == np.rint(values)).all():
+        values = values.astype(np.int64)
     if values.dtype.kind not in ("biu" if whole else "biuf"):
         raise DataError(
             f"{file}: column {name!r} has dtype {values.dtype}; expected {'whole ' if whole else ''}numbers, for "
@@ -209,13 +236,16 @@ def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarra
     return _finite(values.reshape(len(values), *shape), name, file)
 
 
-def _inside(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:
+def _inside(values: np.ndarray, space: Space, name: str, file: str, clip: bool = False) -> np.ndarray:
+    if clip and isinstance(space, Box):
+        return np.clip(values, space.low, space.high)
     wrong = canonical.outside(space, values)
     if wrong.any():
         row = int(np.argmax(wrong))
+        or_clip = ", or clip=True to move them onto the bounds" if isinstance(space, Box) else ""
         raise DataError(
-            f"{file}: column {name!r}, row {row}: {values[row]} is not in {space}. The file should hold the "
-            "environment's own values: give the spaces that it was recorded with."
+            f"{file}: column {name!r}, row {row}: {values[row]} is not in {space}, as are {wrong.mean():.2%} of the "
+            f"rows. The file should hold the environment's own values: give the spaces that it was recorded with{or_clip}."
         )
     return values
 

@@ -18,7 +18,7 @@ import numpy as np
 from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import NEXT, OBSERVATIONS, observation_arrays, to_arrays
+from etude.offline.layout import NEXT, OBSERVATIONS, observation_arrays, pass_over, to_arrays
 from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 from etude.offline.thrift import num_values
 
@@ -29,7 +29,7 @@ FOOTER = 75  # bytes about each column of a row group, about
 def write(path: Path, arrays: dict[str, np.ndarray], about: str) -> None:
     """Write arrays [M, ...]; more than one axis is flattened, and the spaces tell the shape. about: text about the
     file."""
-    pyarrow, pq = _pyarrow()
+    pyarrow, pq = library()
     table = pyarrow.table({name: _to_arrow(pyarrow, values) for name, values in arrays.items()})
     pq.write_table(table.replace_schema_metadata({"etude": about}), path, compression="zstd", write_page_checksum=True)
 
@@ -40,7 +40,7 @@ class ParquetShard:
     COMPRESSIONS = ("zstd", "lz4", "snappy", "gzip", "none")
 
     def __init__(self, path: Path, spaces: Spaces, compression: str, about: dict[str, Any]):
-        self._pyarrow, self._pq = _pyarrow()
+        self._pyarrow, self._pq = library()
         self._spaces, self._compression = spaces, compression
         self._file = self._pyarrow.OSFile(str(path), "wb")
         self._writer: Any = None
@@ -76,11 +76,11 @@ class ParquetShard:
 
 def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     """(arrays [M] or [M, n] by name, the text about the file or None). Raises DataError where it is damaged."""
-    pyarrow, _ = _pyarrow()
+    pyarrow, _ = library()
     with _opened(path) as file:
         wanted, claimed = _columns(pyarrow, file, path)
         require_memory(path, claimed)
-        return _arrays(pyarrow, file.read(wanted), path), _text(file)
+        return arrays_of(pyarrow, file.read(wanted), path), _text(file)
 
 
 def about(path: Path) -> str | None:
@@ -92,7 +92,7 @@ def about(path: Path) -> str | None:
 
 def stream(path: Path) -> Iterator[dict[str, np.ndarray]]:
     """What `read` returns, some rows at a time. Raises DataError where it is damaged."""
-    pyarrow, _ = _pyarrow()
+    pyarrow, _ = library()
     with _opened(path) as file:
         wanted, claimed = _columns(pyarrow, file, path)
         rows = max(1, BLOCK * file.metadata.num_rows // max(1, claimed))
@@ -102,9 +102,9 @@ def stream(path: Path) -> Iterator[dict[str, np.ndarray]]:
             whole = _rows_with_next(pyarrow, table)
             rest = [table.slice(whole)] if whole < len(table) else []
             if whole:
-                yield _arrays(pyarrow, table.slice(0, whole), path)
+                yield arrays_of(pyarrow, table.slice(0, whole), path)
         if rest:
-            yield _arrays(pyarrow, rest[0], path)
+            yield arrays_of(pyarrow, rest[0], path)
 
 
 def _rows_with_next(pyarrow: Any, table: Any) -> int:
@@ -117,14 +117,20 @@ def _rows_with_next(pyarrow: Any, table: Any) -> int:
     return len(table)
 
 
-def _arrays(pyarrow: Any, table: Any, path: Path) -> dict[str, np.ndarray]:
+def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
+    """The columns of a table as arrays; those without numbers are passed over. path: of the file, for messages."""
+    kinds = pyarrow.types
+    for name, kind in zip(table.schema.names, table.schema.types, strict=True):
+        if not _is_numeric(kinds, kind):
+            pass_over(name, f"the type {kind}", path)
+            table = table.drop_columns([name])
     return _filled({name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}, path)
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read; DataError for what is wrong with it."""
-    pyarrow, pq = _pyarrow()
+    pyarrow, pq = library()
     require_regular(path)
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -151,13 +157,14 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> tuple[list[str] | None, int
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name not in wanted:
             continue
-        inner = kind.value_type if _is_list(kinds, kind) else kind
-        if not (kinds.is_boolean(inner) or kinds.is_integer(inner) or kinds.is_floating(inner)):
-            raise DataError(
-                f"{path}: column {name!r} has the type {kind}; expected numbers, or rows of as many numbers each. "
-                "Remove the column."
-            )
-        fixed += about.num_rows * (kind.list_size if kinds.is_fixed_size_list(kind) else 1) * WIDEST
+        if not _is_numeric(kinds, kind):
+            pass_over(name, f"the type {kind}", path)
+            wanted.remove(name)
+            continue
+        size = about.num_rows * WIDEST
+        while _is_list(kinds, kind):
+            size, kind = size * (kind.list_size if kinds.is_fixed_size_list(kind) else 1), kind.value_type
+        fixed += size
     claimed = num_values(_footer(path)) * WIDEST
     require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
     return None if len(wanted) == len(schema.names) else wanted, max(claimed, fixed)
@@ -170,6 +177,13 @@ def _footer(path: Path) -> bytes:
         size = int.from_bytes(file.read(4), "little")
         file.seek(-8 - size, os.SEEK_END)
         return file.read(size)
+
+
+def _is_numeric(kinds: Any, kind: Any) -> bool:
+    inner = kind
+    while _is_list(kinds, inner):
+        inner = inner.value_type
+    return kinds.is_boolean(inner) or kinds.is_integer(inner) or kinds.is_floating(inner)
 
 
 def _is_list(kinds: Any, kind: Any) -> bool:
@@ -243,11 +257,14 @@ def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> Any:
     if flat.null_count:
         row = int(np.argmax(flat.is_null().to_numpy(zero_copy_only=False))) // int(width)
         raise DataError(f"{path}: column {name!r}, row {row}: a number is missing. Repair the row.")
+    if _is_list(kinds, flat.type):  # more than one axis, as other programs have it
+        inner = _from_arrow(pyarrow, pyarrow.chunked_array([flat]), name, path)
+        return inner.reshape(rows, -1)
     values = flat.to_numpy(zero_copy_only=False)
     return _Sparse(lengths, values.reshape(-1, width)) if sparse else values.reshape(rows, -1)
 
 
-def _pyarrow() -> tuple[Any, Any]:
+def library() -> tuple[Any, Any]:
     try:
         import pyarrow
         import pyarrow.compute

@@ -14,9 +14,11 @@ import pytest
 from recordings import dataset
 
 from etude.base.errors import DataError
+from etude.base.spaces import Box, Spaces
 from etude.offline import read, write
 
 ROWS = 8
+SPACES = Spaces(Box(-1, 1, (2,)), Box(-1, 1, (1,)))
 COLUMNS = {
     "observations": np.zeros((ROWS, 2), np.float32),
     "actions": np.zeros((ROWS, 1), np.float32),
@@ -106,7 +108,6 @@ def texts(file, folder):
         (nested, "nested over 16 deep"),
         (in_itself, "more than 1000 items, or groups nested over 16 deep"),
         (many_items, "more than 1000 items"),
-        (texts, "'extra' has dtype object; expected numbers"),
     ],
 )
 def test_an_hdf5_file_that_is_not_what_it_claims_is_refused(change, message, tmp_path):
@@ -123,18 +124,31 @@ def table(**changes):
 
 
 @pytest.mark.parametrize(
-    ("changes", "message"),
+    ("extra", "message"),
     [
-        ({"extra": ["text" * 1000] * ROWS}, "'extra' has the type string; expected numbers"),
-        ({"extra": pyarrow.array(["text"] * ROWS).dictionary_encode()}, "'extra' has the type dictionary"),
-        ({"extra": [[[1.0]]] * ROWS}, r"'extra' has the type list<.*list"),
-        ({"extra": [{"a": 1.0}] * ROWS}, "'extra' has the type struct"),
+        (["text" * 1000] * ROWS, "'extra' has the type string, and is passed over"),
+        (pyarrow.array(["text"] * ROWS).dictionary_encode(), "'extra' has the type dictionary"),
+        ([{"a": 1.0}] * ROWS, "'extra' has the type struct"),
+        ([["text"]] * ROWS, r"'extra' has the type list<.*string"),
     ],
 )
-def test_a_parquet_column_of_anything_but_numbers_is_refused(changes, message, tmp_path):
-    pyarrow.parquet.write_table(table(**changes), tmp_path / "data.parquet")
-    with pytest.raises(DataError, match=message):
-        read(tmp_path / "data.parquet")
+def test_a_column_of_anything_but_numbers_is_passed_over_or_refused_where_it_is_needed(extra, message, tmp_path):
+    path = tmp_path / "data.parquet"
+    pyarrow.parquet.write_table(table(extra=extra), path)
+    with pytest.warns(UserWarning, match=message):
+        found = read(path, SPACES)
+    assert "extra" not in found.episodes[0].extras
+    pyarrow.parquet.write_table(table(rewards=extra), path)
+    with pytest.raises(DataError, match="'rewards' has the type .*; expected numbers"):
+        read(path, SPACES)
+
+
+def test_texts_in_an_hdf5_file_are_not_read(tmp_path):
+    path = good(tmp_path / "data.h5")
+    with h5py.File(path, "a") as file:
+        texts(file, tmp_path)
+    with pytest.warns(UserWarning, match="'extra' has dtype object, and is passed over"):
+        assert "extra" not in read(path).episodes[0].extras
 
 
 def test_what_is_below_infos_in_a_parquet_file_is_left_alone(tmp_path):

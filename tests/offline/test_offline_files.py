@@ -152,7 +152,6 @@ BAD = {
     "'terminals', row 3: 2; expected 0 or 1": {"terminals": np.array([0, 0, 0, 2, 0, 0, 0, 0])},
     r"'timeouts' has shape \(8, 3\)": {"timeouts": ROWS},
     r"'rewards' has shape \(8, 3\)": {"rewards": ROWS},
-    "'note' has dtype": {"note": np.full(8, b"x")},
     "there are no transitions": {"rewards": np.zeros(0)},
 }
 
@@ -172,8 +171,12 @@ def test_choices_have_to_be_whole_numbers_of_the_space(tmp_path):
     assert found.episodes[0].action.tolist() == [0, 1, 2]
     with pytest.raises(DataError, match=r"'actions', row 7: 0 is not in Discrete\(3, start=1\)"):
         read(d4rl(tmp_path / "bad.hdf5", actions=np.append(actions[:7], 0)), spaces)
+    again = read(d4rl(tmp_path / "floats.hdf5", actions=actions.astype(float)), spaces)
+    assert again.episodes[0].action.tolist() == [0, 1, 2]
     with pytest.raises(DataError, match="'actions' has dtype float64; expected whole numbers"):
-        read(d4rl(tmp_path / "bad.hdf5", actions=actions.astype(float)), spaces)
+        read(d4rl(tmp_path / "bad.hdf5", actions=actions + 0.5), spaces)
+    with pytest.raises(DataError, match=r"Discrete\(3, start=1\). The rows are one-hot: give .*actions.argmax\(1\)"):
+        read(d4rl(tmp_path / "bad.hdf5", actions=np.eye(3)[actions - 1]), spaces)
 
 
 def test_a_file_without_spaces_asks_for_them(tmp_path):
@@ -203,7 +206,7 @@ def test_a_file_that_is_cut_off_or_of_another_kind_is_refused(tmp_path, suffix):
     with pytest.raises(DataError, match="there is no such file"):
         read(tmp_path / f"missing{suffix}")
     with pytest.raises(ConfigError, match="ends in .h5, .hdf5, .parquet"):
-        read(tmp_path / "codes.csv")
+        read(tmp_path / "codes.xlsx")
 
 
 def test_a_file_that_lost_rows_is_refused(tmp_path):
