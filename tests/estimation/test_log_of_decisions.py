@@ -28,7 +28,7 @@ def test_estimates_from_a_log_of_offers_are_those_by_hand():
     with etude.Run("bc", Offers, data=log, engine="torch", seed=1) as policy:
         policy.train(20)
         found = etude.estimate(policy, log, ["is", "wis"], explorer=etude.explore.Sample())
-        logits = np.asarray(policy.actor().act(seen), np.float64)
+        logits = np.asarray(policy.actor().act(seen).logits, np.float64)
     chances = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     weight = chances[np.arange(200), offer] / table["p"]
     assert found["is"].value == pytest.approx(np.mean(weight * table["paid"]), rel=1e-5)
