@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import stat
+import warnings
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -80,9 +81,16 @@ def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, Claim]:
 
 
 def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
-    """A signature of each claim; none where the state folder cannot be used: loading asks then."""
+    """A signature of each claim; none where the state folder cannot be used, which is warned of: loading asks then."""
     key = _key(make=True) if made else None
     if key is None:
+        if made:
+            warnings.warn(
+                f"No key could be kept in {_shown_folder()}, by which etude knows later that you trained this run. To "
+                "go on with it, give trust=True (--trust), or set XDG_STATE_HOME to a folder of your own that can be "
+                "written to, before the run is made.",
+                stacklevel=1,  # once, from wherever it is called
+            )
         return {}
     return {kind: _sign(key, kind, claim) for kind, claim in made.items() if claim.statement is not None}
 
@@ -99,8 +107,11 @@ def require_signed(made: Mapping[str, Claim], held: Any) -> None:
     refused = {kind: claim for kind, claim in made.items() if key is None or not _is_signed(key, kind, claim, held)}
     if refused:
         reasons = ", and ".join(claim.reason for claim in refused.values())
+        why = "You did not train this run here, or what it names has changed since"
+        if key is None:
+            why = f"There is no key in {_shown_folder()} by which etude would know that you trained this run here"
         raise UntrustedError(
-            f"You did not train this run here, or what it names has changed since: {reasons}.",
+            f"{why}: {reasons}.",
             {
                 _ARGUMENTS[kind]: claim.name
                 for kind, claim in refused.items()
@@ -163,6 +174,13 @@ def _key(make: bool) -> bytes | None:
 def _state_folder() -> Path:
     given = Path(os.environ.get("XDG_STATE_HOME", ""))
     return (given if given.is_absolute() else Path.home() / ".local" / "state") / "etude"
+
+
+def _shown_folder() -> str:
+    try:
+        return str(_state_folder())
+    except RuntimeError:  # no home
+        return "~/.local/state/etude"
 
 
 def _make_key(path: Path) -> None:

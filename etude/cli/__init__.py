@@ -59,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     arguments: those of the command line where None; the program then ends here if threads would keep it.
     """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of what TensorFlow logs when it is loaded, errors alone
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
         if arguments is None:

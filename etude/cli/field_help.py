@@ -56,7 +56,10 @@ def _default(field: dataclasses.Field, whole: Any) -> Any:
 
 
 def description(kind: type) -> str:
-    """The docstring of a class, in lines that fit the terminal."""
+    """The docstring of a class, in lines that fit the terminal; none where Python leaves docstrings out (-OO), so that
+    a dataclass has its signature in the place of it."""
+    if (kind.__doc__ or "").startswith(f"{kind.__name__}("):
+        return ""
     width, indent = max(40, shutil.get_terminal_size().columns), " "  # tyro joins lines that begin with a letter
     parts = inspect.cleandoc(kind.__doc__ or "").split("\n\n")
     return "\n\n".join(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -94,10 +95,11 @@ def create(
         if name == "jax":
             from etude.engines.jax import JaxBackend as backend
         else:
-            from etude.engines.keras import require_backend
+            with _few_messages():
+                from etude.engines.keras import require_backend
 
-            require_backend(name)
-            from etude.engines.tensorflow import TensorFlowBackend as backend
+                require_backend(name)
+                from etude.engines.tensorflow import TensorFlowBackend as backend
         return FunctionalEngine(agent, spaces, seed, backend(device, busy))
 
 
@@ -176,6 +178,27 @@ def keras_on(name: str | None) -> Iterator[None]:
             os.environ[_KERAS] = before
         elif name is not None:
             del os.environ[_KERAS]
+
+
+@contextmanager
+def _few_messages() -> Iterator[None]:
+    """Import TensorFlow in this context. Where TF_CPP_MIN_LOG_LEVEL asks for errors alone, what it logs before it reads
+    that is dropped; what else is written to the standard error stream is passed on."""
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") < "2" or "tensorflow" in sys.modules:
+        yield
+        return
+    with tempfile.TemporaryFile() as kept:
+        stream = os.dup(2)
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(stream, 2)
+            os.close(stream)
+            kept.seek(0)
+            for line in kept:
+                if not line.startswith((b"WARNING: All log messages before absl", b"I0000 ")):
+                    os.write(2, line)
 
 
 _RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow")}

@@ -7,7 +7,8 @@ import math
 from pathlib import Path
 from typing import Any
 
-from etude.base.events import Event, Started
+from etude.base.events import Event, Finished, Started
+from etude.base.forks import when_dropped
 from etude.checkpoint import replacing
 from etude.report.records import MetricsRecorder, Record
 
@@ -25,22 +26,28 @@ class JsonLines:
         self.path = Path(path)
         self._recorder = MetricsRecorder(every)
         self._file: Any = None
+        self._begun = False
 
     def __call__(self, event: Event) -> None:
         records = self._recorder(event)
-        if isinstance(event, Started) or self._file is None:
-            self._open(event.step)
+        if isinstance(event, Started) or not self._begun:
+            self._begin(event.step)
+        if self._file is None:
+            self._file = self.path.open("a", encoding="utf-8")
+            when_dropped(self, self._file.close)
         for record in records:
             self._file.write(_line(record))
         if records:
             self._file.flush()
+        if isinstance(event, Finished):
+            self.close()
 
-    def _open(self, step: int) -> None:
+    def _begin(self, step: int) -> None:
         self.close()
+        self._begun = True
         kept = keep_until(read_records(self.path), step) if step > 0 and self.path.exists() else []
         with replacing(self.path) as file:  # a crash here loses no line
             file.writelines(_line(record).encode() for record in kept)
-        self._file = self.path.open("a", encoding="utf-8")
 
     def close(self) -> None:
         if self._file is not None:

@@ -18,6 +18,9 @@ class Lasting:
         """Write, or drop; the number of characters."""
         try:
             return self._stream.write(text)
+        except UnicodeEncodeError as error:  # of a terminal, or a pipe, that knows few characters
+            known = text.replace("±", "+-").encode(error.encoding, "replace").decode(error.encoding)
+            return self._stream.write(known)
         except OSError as error:
             return _dropped(error, len(text))
 

@@ -53,8 +53,13 @@ class Progress:
         elif isinstance(event, Finished):
             self._draw(now)
             self.close()
-        elif now >= self._next or isinstance(event, Evaluated | Estimated):
+        elif (now >= self._next or isinstance(event, Evaluated | Estimated)) and not self._at_end:
             self._draw(now)
+
+    @property
+    def _at_end(self) -> bool:
+        """Whether lines are printed, and that of the last step comes with `Finished`."""
+        return self._live is None and 0 < self._state.total <= self._state.step
 
     def _start(self, event: Started, now: float) -> None:
         about = {**event.description.get("setup", {}), **event.description}

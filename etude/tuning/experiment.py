@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import etude.engines as engines
 import etude.presets as presets
 from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
@@ -58,6 +59,7 @@ class Experiment:
             raise ConfigError(
                 f"A study takes no {', '.join(sorted(refused))}: each trial has a run directory of its own."
             )
+        engines.choose(options.get("engine", "auto"))  # raises where there is none, before there is a folder
         config = build.with_hyperparameters(algorithm, env, config, fields)
         environment = build.environment_for(env, *map(options.get, OF_ENVIRONMENT))
         policies = options.get("policies")

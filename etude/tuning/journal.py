@@ -13,9 +13,20 @@ import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.files import sync_directory
 from etude.checkpoint.plain import parse
+from etude.checkpoint.run_directory import numbered
 
 NAME = "study.jsonl"
 FORMAT = 1  # of its lines
+
+
+def folder_of(given: str | os.PathLike[str] | None, root: Path, name: str) -> Path:
+    """The folder of a study: the given one, or a new one in `root`. ConfigError where none can be made there."""
+    try:
+        return numbered(root, name) if given is None else Path(given)
+    except OSError as error:
+        raise ConfigError(
+            f"No folder can be made in {root}: {error.strerror or error}. Give another one: folder= (--folder)."
+        ) from error
 
 
 class Journal:

@@ -13,7 +13,6 @@ from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import from_json, to_json
-from etude.checkpoint.run_directory import numbered
 from etude.training.callbacks import as_list
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
@@ -29,7 +28,7 @@ from etude.tuning.history import (
     plain_plan,
     plan_in,
 )
-from etude.tuning.journal import NAME, Journal, read_lines
+from etude.tuning.journal import NAME, Journal, folder_of, read_lines
 from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, study_plan
 from etude.tuning.population import PBT
@@ -137,7 +136,7 @@ class Study:
 
     def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
         """any_interval: whether nobody said how often to evaluate."""
-        self.folder = numbered(ROOT, self._experiment.name) if folder is None else Path(folder)
+        self.folder = folder_of(folder, ROOT, self._experiment.name)
         self._journal = Journal(self.folder)
         try:
             if self._journal.lines:

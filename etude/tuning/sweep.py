@@ -15,12 +15,12 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import to_json
 from etude.checkpoint.plain import read_object
-from etude.checkpoint.run_directory import numbered
 from etude.run import Schedule
 from etude.training.callbacks import as_list
 from etude.training.schedule import whole_number
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.experiment import Experiment, difference
+from etude.tuning.journal import folder_of
 from etude.tuning.seed_runs import (
     SeedAt,
     SeedEnded,
@@ -180,7 +180,7 @@ class Sweep:
             self.notes.append(report.text)
 
     def _use_folder(self, folder: str | PathLike[str] | None) -> None:
-        self.folder = numbered(ROOT, self.name) if folder is None else Path(folder)
+        self.folder = folder_of(folder, ROOT, self.name)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = checkpoint.Lock(self.folder / ".lock")

@@ -13,6 +13,7 @@ import pytest
 from runs_from_elsewhere import COMMANDS, described, refused, sent, trained
 
 from etude import cli
+from etude.base.errors import UntrustedError
 from etude.checkpoint import trust
 from etude.checkpoint.run_directory import RunDirectory
 from etude.run import from_state
@@ -139,7 +140,10 @@ def test_a_key_that_is_cut_off_is_not_used(evil, home):
 def test_without_a_place_for_the_key_a_run_is_saved_and_asked_about(evil, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
-    own = saved("tasks.py:make")
+    with pytest.warns(UserWarning, match="No key could be kept in .*file/etude.*trust=True .*XDG_STATE_HOME"):
+        own = saved("tasks.py:make")
+    with pytest.raises(UntrustedError, match="There is no key in .*file/etude by which etude would know"):
+        from_state(own)
     refused(own)
     from_state(own, trust=True).close()
 

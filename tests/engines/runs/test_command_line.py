@@ -143,3 +143,23 @@ def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_
     assert steps == [50, 100, 150, 200, 250]
     assert cli.main(["train", "bc", "CartPole-v1"]) == 2
     assert "give data= (--data)" in capsys.readouterr().err
+
+
+def test_the_command_line_shows_nothing_of_what_a_framework_logs_while_it_is_loaded(engine_name, tmp_path):
+    train = [
+        sys.executable,
+        "-m",
+        "etude",
+        "train",
+        "ppo",
+        "CartPole-v1",
+        "--steps",
+        "64",
+        "--engine",
+        engine_name,
+        "-q",
+    ]
+    done = subprocess.run(
+        [*train, "--evaluate-every", "0", "--run-dir", str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0 and done.stderr == ""
