@@ -242,10 +242,10 @@ def _inside(values: np.ndarray, space: Space, name: str, file: str, clip: bool =
     wrong = canonical.outside(space, values)
     if wrong.any():
         row = int(np.argmax(wrong))
-        or_clip = ", or clip=True to move them onto the bounds" if isinstance(space, Box) else ""
+        ends = ", or clip=True to move them onto the bounds" if isinstance(space, Box) else ""
         raise DataError(
             f"{file}: column {name!r}, row {row}: {values[row]} is not in {space}, as are {wrong.mean():.2%} of the "
-            f"rows. The file should hold the environment's own values: give the spaces that it was recorded with{or_clip}."
+            f"rows. The file should hold the environment's own values: give the spaces that it was recorded with{ends}."
         )
     return values
 
