@@ -195,6 +195,13 @@ class ParameterLayout:
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where this is not the state of an engine of this agent."""
         optimizer = self.agent.config.optimizer
+        tables = {name for name, part in saved.table().items() if isinstance(part.value, dict)} - set(self.moments)
+        if "values" in tables and len(tables) > 2:  # beside weights and generator: what another optimizer keeps
+            raise CheckpointError(
+                f"The run was saved with another optimizer ({saved.place}) than {type(optimizer).__name__}. "
+                "A loaded run keeps its optimizer: leave `optimizer` as it was, or give a new run its weights: "
+                "start_from=."
+            )
         held = saved.fields(("values", *self.moments, "step", "noise"), ("delayed",) if self.delay else ())
         trained = {name: self.initial[name] for name in self.trainable}
         self._check_networks(held["values"])

@@ -89,8 +89,9 @@ def read(
     columns: etude's names by those that the file has, such as {"obs": "observations"}; several that become one are its
         numbers.
     episode_ends, max_episode_steps: where episodes end that do not terminate, if the file does not say it (`timeouts`):
-        flags, or the name of a column of them; and the steps that an episode takes at most. Without either, episodes
-        end where `next_observations` are not those of the next row. With max_episode_steps=1 each row is an episode.
+        flags or numbers of episodes, or the name of a column of them; and the steps that an episode takes at most.
+        Without either, episodes end where `next_observations` are not those of the next row. With max_episode_steps=1
+        each row is an episode.
     clip: move Box actions beyond their bounds onto them.
     spaces: the environment's own; needed where the file does not say them, as D4RL's do not. Where it does, they have
         to be the same. How episodes are found, and what is dropped: `columns.split`.

@@ -18,6 +18,7 @@ from etude.offline.dataset import Dataset
 from etude.offline.files import FORMATS, read
 from etude.offline.locations import is_remote
 from etude.offline.reader import EpisodeSource, Reader
+from etude.offline.tables import ArrowTable, FormattedDataset
 
 
 @dataclass(frozen=True)
@@ -43,8 +44,8 @@ RecordedData = Dataset | CheckpointedData
 
 
 def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
-    """The episodes that `data` stands for, in memory: what a `Reader` reads, a `Dataset`, canonical episodes, or an
-    `EpisodeSource`; `CheckpointedData` as it is.
+    """The episodes that `data` stands for, in memory: what a `Reader` reads, a `Dataset`, a table, canonical episodes,
+    or an `EpisodeSource`; `CheckpointedData` as it is.
 
     spaces: the agent's. action_space: the environment's own. Raises ConfigError for other data, and DataError where
     there are no episodes or they have other spaces.
@@ -94,6 +95,8 @@ def _loaded(data: Any, source: Spaces) -> Dataset:
         return data.read()
     if isinstance(data, str | os.PathLike):
         return read(Path(data), source) if _is_one_file(os.fspath(data)) else Reader(data, spaces=source).read()
+    if isinstance(data, ArrowTable | FormattedDataset):
+        return read(data, source)
     if isinstance(data, EpisodeSource):
         return Dataset(tuple(data.episodes(np.random.default_rng(0))), source)
     if isinstance(data, Sequence) and all(isinstance(each, Episode) for each in data):

@@ -83,9 +83,11 @@ def renamed(arrays: Arrays, columns: Mapping[str, str], file: str) -> Arrays:
 def with_ends(arrays: Arrays, ends: Any, most: int | None, file: str) -> Arrays:
     """Arrays with the column `timeouts`, where they lack it.
 
-    ends: the name of a column of flags, or the flags [M]: where episodes end. most: steps that an episode takes at
-    most; with 1, each row is an episode, which terminates where there are no `terminals`.
+    ends: the name of a column, or the numbers [M]: flags, 1 where episodes end, or the numbers of episodes. most: steps
+        that an episode takes at most; with 1, each row is an episode, which terminates where there are no `terminals`.
     """
+    if most is not None and (type(most) is not int or most < 1):
+        raise ConfigError(f"max_episode_steps = {most!r}; expected a whole number of at least 1.")
     if "timeouts" in arrays or "rewards" not in arrays:
         if ends is not None or most is not None:
             raise ConfigError(f"{file} has its own 'timeouts'. Leave episode_ends= and max_episode_steps= out.")
@@ -127,9 +129,11 @@ def _flags(given: Any, rows: int, file: str) -> np.ndarray:
     if flags.shape != (rows,) or flags.dtype.kind not in "biuf":
         raise ConfigError(
             f"episode_ends = {given!r:.100}; expected the name of a column of {file}, or {rows} flags, 1 in the last "
-            "row of each episode."
+            "row of each episode, or numbers of episodes."
         )
-    return flags != 0
+    if np.isin(flags, (0, 1)).all():
+        return flags != 0
+    return np.append(flags[1:] != flags[:-1], False)
 
 
 def _cut_after(flags: np.ndarray, terminal: np.ndarray, most: int) -> None:

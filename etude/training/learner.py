@@ -278,13 +278,13 @@ class Learner:
             check_generator(layer_noise["generator"])
         if self.rewriters is not None:
             self.rewriters.check_state(held.get("rewriters", Stored({}, "rewriters")))
-        if self.adapting is not None and "replay" in held:
-            self.adapting.rules.check_state(held.get("adapting", Stored({}, "adapting")))
+        if self.adapting is not None and "adapting" in held:  # rules that are new begin anew
+            self.adapting.rules.check_state(held["adapting"])
         if self.moments is None:
             held["moments"].like(None)
         else:
             self.moments.check_state(held["moments"])
-        if self.scale is not None:
+        if self.scale is not None and held["scale"].value is not None:
             self.scale.check_state(held["scale"])
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -314,7 +314,7 @@ class Learner:
             restore_generator(self._generator, state["layer_noise"]["generator"])
         if self.moments is not None:
             self.moments.restore(state["moments"])
-        if self.scale is not None:
+        if self.scale is not None and state["scale"] is not None:
             self.scale.restore(state["scale"])
 
 

@@ -7,6 +7,7 @@ import pyarrow
 import pytest
 from test_offline_files import D4RL, d4rl
 
+import etude
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.offline import Builder, read
@@ -42,6 +43,9 @@ def test_episodes_end_after_so_many_steps_or_where_flags_say(tmp_path):
     for ends in ("ends", [False] * 5 + [True] + [False] * 2):
         found = read(path, D4RL, episode_ends=ends)
         assert lengths(found) == (3, 2, 1) and "ends" not in (found.episodes[0].extras if ends == "ends" else ())
+    assert lengths(read(path, D4RL, episode_ends=[4, 4, 4, 5, 5, 5, 9, 9])) == (3, 2, 1), "numbers of episodes"
+    with pytest.raises(ConfigError, match="max_episode_steps = 0"):
+        read(path, D4RL, max_episode_steps=0)
     with pytest.raises(ConfigError, match="episode_ends = 'nothing'; expected the name of a column"):
         read(path, D4RL, episode_ends="nothing")
     with pytest.raises(ConfigError, match="has its own 'timeouts'"):
@@ -126,6 +130,14 @@ def test_csv_is_read(tmp_path):
     path.write_text("observations,actions,rewards,terminals,timeouts\n,0,1,0,0\n")
     with pytest.raises(DataError, match="'observations', row 0: there is no value|has the type null"):
         read(path, CART)
+
+
+def test_a_run_learns_from_a_table_in_memory():
+    table = {"observations": [[0.1, 0, 0, 0], [0, 0.1, 0, 0]], "actions": [0, 1], "rewards": [1.0, 1.0],
+             "terminals": [0, 1], "timeouts": [0, 0]}  # fmt: skip
+    with etude.Run("bc", "CartPole-v1", data=pyarrow.table(table), engine="torch", batch_size=2) as run:
+        run.train(10)
+        assert len(run.data) == 2
 
 
 def test_other_objects_are_refused():

@@ -16,6 +16,7 @@ from several_worlds import Duel
 import etude
 from benchmarks.reliability.runs import DATA, NETWORK, RUNS
 from etude import Linear, Mlp, Run, cli
+from etude.adapt import Adapt
 from etude.algorithms import DQN, PPO, DQNConfig, PPOConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned, Warned
@@ -154,6 +155,9 @@ def test_runs_of_several_policies_and_leagues_take_other_environments():
         ("maddpg", {"buffer_size": 90, "environments": 3}),
         ("es", {"sigma": 0.2}),
         ("bc", {"batch_size": 4}),
+        ("sac", {"normalize_reward": True}),
+        ("ppo", {"normalize_reward": False}),
+        ("dqn", {"adapt": (Adapt("ess", "batch_size"),)}),
     ],
 )
 def test_a_run_goes_on_with_another_rollout_or_replay(name, changes):
@@ -218,6 +222,11 @@ def test_other_networks_are_told_by_what_fits_what_is_new_and_what_is_gone():
         assert part in str(error.value)
     with pytest.raises(CheckpointError, match=r"fit: none\..* New: none\. Gone: q\.dense1\.bias, q\.dense1\.weight"):
         from_state(state, network=Mlp(()))
+
+
+def test_another_optimizer_is_told():
+    with pytest.raises(CheckpointError, match="another optimizer .* than Lion.*start_from="):
+        from_state(state_of("dqn"), optimizer=etude.optimizers.Lion())
 
 
 def test_a_new_run_takes_the_weights_that_fit_as_the_message_says():
