@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
+
 
 class WrongInfo(Exception):
     """A kept value of `info` is no number. position: of its environment, among those that were stepped."""
@@ -39,11 +41,12 @@ class KeptInfo:
 
     def of_simulator(self, infos: Mapping[str, Any], ended: np.ndarray) -> np.ndarray:
         """From the arrays of a vectorised simulator, which says with `_name` for which environments they are; for those
-        that ended within the step, from `final_info`."""
+        that ended within the step, from `final_info`, and what RecordEpisodeStatistics of Gymnasium puts beside it."""
         last = infos.get("final_info")
         found = self._of_arrays(infos, len(ended), last is None)
         if isinstance(last, Mapping) and ended.any():
-            found[ended] = self._of_arrays(last, len(ended), True)[ended]
+            beside = {STATISTICS: infos[STATISTICS]} if STATISTICS in infos else {}
+            found[ended] = self._of_arrays({**beside, **last}, len(ended), True)[ended]
         return found
 
     def _of_arrays(self, infos: Mapping[str, Any], n: int, note: bool) -> np.ndarray:
@@ -60,8 +63,7 @@ class KeptInfo:
                 numbers = None
             if numbers is None or numbers.shape != (n,):
                 raise WrongInfo(0, f"info[{name!r}] is {str(values)[:80]}; expected {n} numbers, for keep_info")
-            present = np.asarray(infos.get(f"_{name}", True), bool)
-            found[:, k] = np.where(present, numbers, np.nan)
+            found[:, k] = np.where(_present(infos, name), numbers, np.nan)
         return found
 
     def _number(self, position: int, info: Mapping[str, Any], name: str) -> float:
@@ -82,6 +84,13 @@ class KeptInfo:
         self._note(
             f"info holds no {name!r}, which keep_info names; it is NaN there. At this step info holds: {known[:200]}."
         )
+
+
+def _present(infos: Any, name: str) -> Any:
+    """For which environments the arrays of a simulator hold a value, [n] or one for all: flags are beside each key."""
+    first, _, rest = (name, "", "") if name in infos else name.partition(".")
+    own = np.asarray(infos.get(f"_{first}", True), bool)
+    return own & _present(infos[first], rest) if rest else own
 
 
 def _look_up(info: Any, name: str) -> Any:

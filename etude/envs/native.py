@@ -189,6 +189,8 @@ class NativeEnvironments:
             raise self._where(problem.position).mismatch(problem) from None
 
     def _numbers(self, reward: Any) -> np.ndarray:
+        if np.asarray(reward).dtype.kind in "SU":
+            raise self._somewhere().fault(f"the rewards are texts: {str(reward)[:80]}; expected numbers")
         numbers = np.array(reward, np.float32)
         if numbers.shape != self.columns.shape:
             raise self._somewhere().fault(f"the rewards have shape {numbers.shape}; expected {self.columns.shape}")

@@ -98,7 +98,7 @@ class _Leaf:
     def gather(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         try:
             array = np.array(values)
-        except (ValueError, TypeError):  # shapes differ
+        except (ValueError, TypeError, RuntimeError):  # shapes differ; a tensor that requires grad
             array = np.empty(0)
         given = array
         if array.shape != (len(values), *self.shape) or array.dtype is not self.dtype:
@@ -123,6 +123,8 @@ class _Leaf:
                 given = np.array(value)
             except (ValueError, TypeError):
                 given = np.array(None)
+            except RuntimeError as problem:
+                raise Mismatch(position, self.key, f"is a {type(value).__name__}: {problem}") from None
             if given.shape != self.shape or not np.can_cast(given.dtype, self.dtype, "same_kind"):
                 raise Mismatch(position, self.key, self._explain(value, given))
         raise Mismatch(0, self.key, f"cannot be put in one array with the others; expected {describe(self.source)}")

@@ -9,6 +9,7 @@ import numpy as np
 
 from etude.base.spaces import Space
 from etude.envs.results import as_flag
+from etude.envs.rewards import TEXTS
 from etude.multi_agent import joint
 
 Named = dict[str, Any]  # by agent
@@ -189,7 +190,9 @@ def _dicts(parts: tuple[Any, ...]) -> bool:
 
 
 def _number(reward: Any) -> Any:
-    """A reward, also where it is an array of one number."""
+    """A reward, also where it is an array of one number. TypeError for a text."""
+    if type(reward) in TEXTS:
+        raise TypeError(f"a reward is {reward[:80]!r}, a {type(reward).__name__}; expected one number: float(reward)")
     return float(reward[0]) if isinstance(reward, np.ndarray) and reward.shape == (1,) else reward
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from etude.envs.finite import Finite
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
+TEXTS = frozenset((str, bytes, np.str_, np.bytes_))  # NumPy makes numbers of them
 
 
 class WrongReward(Exception):
@@ -43,7 +44,7 @@ class ScalarRewards:
     def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """See `Rewards`; one array, twice."""
         try:
-            numbers = np.array(rewards, np.float32)
+            numbers = np.array(rewards, np.float32) if TEXTS.isdisjoint(map(type, rewards)) else _NOTHING
         except (TypeError, ValueError):
             numbers = _NOTHING
         if numbers.shape != (len(rewards),) or not self._finite(numbers):
@@ -58,7 +59,7 @@ class ScalarRewards:
             number = np.array(reward, np.float32)
         except (TypeError, ValueError):
             number = _NOTHING
-        if number.shape != () or reward is None:
+        if number.shape != () or reward is None or type(reward) in TEXTS:
             kind = f"shape {number.shape}" if isinstance(reward, np.ndarray) else type(reward).__name__
             fix = "float(reward)"
             if number.size > 1:

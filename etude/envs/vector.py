@@ -247,6 +247,8 @@ class LoopEnvironments:
         """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
         observation, reward, _, _, info = result
         self._check_reward(i, reward)
+        if self.info_names:
+            self._numbers_of_info([info], (i,))
         try:
             return self._layout.observations.gather_final(observation, info)
         except Mismatch as problem:

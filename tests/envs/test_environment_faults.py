@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Discrete, MultiBinary, MultiDiscrete
 from gymnasium.vector import SyncVectorEnv
-from worlds import Counter, Scripted, always
+from worlds import Counter, Relay, Scripted, always
 
 from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
 from etude.base.seeding import episode_seed
@@ -415,3 +415,28 @@ def test_discrete_observations_outside_their_kind_are_faults():
     env = Scripted(Discrete(4), reset=lambda seed: (0, {}), step=always(1.5, 0.0, False, False, {}))
     with pytest.raises(EnvironmentFault, match="has dtype float64"):
         run(env)
+
+
+@pytest.mark.parametrize(("reward", "kind"), [("1.0", "str"), (np.str_("1.0"), "str_"), (b"1.0", "bytes")])
+def test_a_reward_that_is_a_text_is_no_number(reward, kind):
+    world = Scripted(reset=lambda seed: (ZEROS, {}), step=always(ZEROS, reward, False, False, {}))
+    with pytest.raises(EnvironmentFault, match=rf"environment 4.*the reward is .*1.0.* \({kind}\); expected one"):
+        run(world)
+
+    class Two(Relay):
+        def step(self, actions):
+            observations, rewards, *rest = super().step(actions)
+            return observations, {**rewards, "a": reward}, *rest
+
+    environments = make_environments(Two, np.arange(1), 0)
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match=rf"a reward is .*1.0.*, a {kind}; expected one number"):
+        environments.step(np.zeros((1, 2), np.int64))
+
+
+def test_an_observation_that_requires_a_gradient_is_told():
+    torch = pytest.importorskip("torch")
+    parameter = torch.zeros(2, requires_grad=True)
+    world = Scripted(reset=lambda seed: (ZEROS, {}), step=always(parameter, 0.0, False, False, {}))
+    with pytest.raises(EnvironmentFault, match="environment 4.*the observation is a Tensor: .*requires grad.*detach"):
+        run(world)

@@ -13,6 +13,7 @@ import etude
 from etude import checkpoint
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.events import Collected, Warned
+from etude.envs import make_environments
 from etude.report.records import MetricsRecorder
 
 PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}, LOCKSTEP]
@@ -116,6 +117,38 @@ def test_a_simulator_gives_its_arrays():
     odd = np.concatenate([part["info.odd"] for part in found])
     assert np.isnan(odd[1, 1])
     assert odd[0, 1] == 1
+
+
+def test_statistics_that_gymnasium_records_of_episodes_that_end_within_a_step_are_read():
+    def made(num_envs):
+        simulator = gym.make_vec(
+            "CartPole-v1", num_envs, "sync", vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
+        )
+        return gym.wrappers.vector.RecordEpisodeStatistics(simulator)
+
+    environments = make_environments(made, np.arange(3), 0, keep_info=("episode.r", "episode.l"))
+    environments.reset()
+    length, rng = np.zeros(3), np.random.default_rng(0)
+    for _ in range(60):
+        _, _, terminated, truncated, _ = environments.step(rng.integers(0, 2, 3))
+        length += 1
+        ended = terminated | truncated
+        np.testing.assert_array_equal(environments.info, np.where(ended, length, np.nan)[:, None].repeat(2, 1))
+        length[ended] = 0
+
+
+class WrongAtTheEnd(Informed):
+    def step(self, action):
+        *rest, _ = super().step(action)
+        return *rest, {"x": [] if rest[2] or rest[3] else 1.0}
+
+
+def test_a_wrong_number_at_the_last_step_of_an_episode_names_that_episode():
+    environments = make_environments(WrongAtTheEnd, np.arange(1), 0, keep_info=("x",))
+    environments.reset()
+    with pytest.raises(EnvironmentFault, match=r"environment 0, episode 0, step \d+: info\['x'\] is \[\], a list"):
+        for _ in range(50):
+            environments.step(np.zeros(1, np.int64))
 
 
 def test_what_is_no_number_is_a_fault_of_the_environment_that_names_it():
