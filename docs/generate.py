@@ -3,6 +3,7 @@
 README.md         the table of algorithms, from the code, and that of speed, from benchmarks/whole_run.json
 licences.md       from what the dependencies declare
 can_i_use.md      from the algorithms and the list of cases of the engines' contract tests
+spaces.md         from the cases of spaces and values that tests run
 benchmarks.md     from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
@@ -29,6 +30,7 @@ from markdown_table import NOTE, table, title
 from measured import curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
 from other_names import CLEANRL, SB3, names
+from spaces_page import spaces_and_data
 from usable import can_i_use
 
 from etude import Conv, Mlp, Recurrent
@@ -109,6 +111,7 @@ def pages(measured: bool = True) -> dict[Path, str]:
     readme = HERE.parent / "README.md"
     found = {
         HERE / "can_i_use.md": can_i_use(),
+        HERE / "spaces.md": spaces_and_data(),
         HERE / "gallery.md": gallery(),
         HERE / "licences.md": licences(),
     }
