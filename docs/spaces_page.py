@@ -60,8 +60,8 @@ Agents choose one array, the environment gets its own shape, dtype and structure
 ## Recorded data
 
 HDF5, Parquet, JSON lines and Minari's layout hold observations of these spaces, and of
-`{describe(SPACES["several"].observation)}`, and actions of {recorded}, as the environment has them. Texts are recorded as
-their codes.
+`{describe(SPACES["several"].observation)}`, and actions of {recorded}, as the environment has them. Texts are recorded
+as their codes.
 """
 
 
