@@ -11,8 +11,9 @@ from gymnasium.vector.utils import batch_space
 
 from etude.base import trees
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Dict, Space, parts
+from etude.base.spaces import ACTION_MASK, Dict, Space, leaves, parts
 from etude.base.trees import Tree
+from etude.envs.texts import is_text
 
 Frames = tuple[Tree, ...]  # of one episode, the newest last
 
@@ -66,8 +67,14 @@ class FrameStack(gym.Wrapper):
 
 
 def with_frame_stack(env: Any, count: int) -> FrameStack:
-    """The environment with its frames stacked. ConfigError for what is not an environment of one agent."""
+    """The environment with its frames stacked. ConfigError for what is not an environment of one agent, and for
+    texts."""
     if isinstance(env, gym.Env):
+        if texts := [".".join(map(str, path)) for path, leaf in leaves(env.observation_space) if is_text(leaf)]:
+            raise ConfigError(
+                f"frame_stack = {count} stacks numbers, and the observation {texts[0]!r} is a text. Leave it out by a "
+                "wrapper, such as gymnasium.wrappers.FilterObservation, or frame_stack at 1."
+            )
         return FrameStack(env, count)
     raise ConfigError(
         f"frame_stack = {count} stacks the observations of one agent, of a gymnasium.Env; got a "

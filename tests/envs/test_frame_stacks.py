@@ -9,6 +9,7 @@ import pytest
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.wrappers import FrameStackObservation
 from run_cases import differences
+from space_cases import Showing
 
 import etude
 from etude import Conv, Mlp, Run, cli
@@ -195,6 +196,11 @@ def test_recorded_data_holds_the_stacks_of_the_run_that_it_is_for():
         ("mpe2:simple_spread_v3", {"frame_stack": 2}, "stacks the observations of one agent.*frame_stack at 1"),
         (POINT, {"frame_stack": 2, "hindsight": "future"}, "frame_stack = 2 stacks goals, too"),
         (lambda num_envs: gym.make_vec("CartPole-v1", num_envs), {"frame_stack": 2}, "a vectorised simulator only"),
+        (
+            lambda: Showing(gym.spaces.Dict({"say": gym.spaces.Text(3)})),
+            {"frame_stack": 2},
+            "'say' is a text. Leave it out",
+        ),
     ],
 )
 def test_what_cannot_be_stacked_is_refused(env, more, message):
