@@ -122,6 +122,8 @@ class Actions:
     def _leaves(self, action: np.ndarray) -> list[np.ndarray]:
         if action.shape[1:] != self._shape:
             raise SpaceError(f"An action for {describe(self.space)} has shape {self._shape}; got {action.shape[1:]}.")
+        if self._rows and self._kinds[0].space.shape == self._shape:  # the hot path: there is nothing to lay out
+            return [self._kinds[0].convert(action)]
         return [kind.convert(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
 
