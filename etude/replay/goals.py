@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.trees import Tree
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.replay.ring_view import RingView
@@ -55,7 +55,13 @@ class GoalRewards:
     def _together(self, achieved: Tree, goal: Tree, shape: tuple[int, ...]) -> Outcomes:
         number = len(trees.leaves(goal)[0])
         reward, done = self.function(achieved, goal)
-        return np.asarray(reward, np.float32).reshape(number, *shape), np.asarray(done, bool).reshape(number)
+        try:
+            return np.asarray(reward, np.float32).reshape(number, *shape), np.asarray(done, bool).reshape(number)
+        except (TypeError, ValueError) as error:
+            raise EnvironmentFault(
+                f"The rewards of {number} pairs of goals are of shape {np.shape(reward)}, and whether they are reached of "
+                f"{np.shape(done)}; expected {(number, *shape)} and {(number,)}, as for the first pairs."
+            ) from error
 
     def _singly(self, achieved: Tree, goal: Tree, shape: tuple[int, ...]) -> Outcomes:
         number = len(trees.leaves(goal)[0])

@@ -199,6 +199,7 @@ class Mended(Breaking):
         (None, "the reward of a goal raised"),
         ("high", "the reward of a goal raised"),
         (np.nan, "compute_reward returned nan; expected finite numbers"),
+        ([1.0, 2.0, 3.0], r"The rewards of \d+ pairs of goals are of shape \(3,\)"),
     ],
 )
 def test_what_rewards_of_goals_raise_later_is_a_fault_of_the_environment_and_the_run_is_saved(
