@@ -59,8 +59,8 @@ class GoalRewards:
             return np.asarray(reward, np.float32).reshape(number, *shape), np.asarray(done, bool).reshape(number)
         except (TypeError, ValueError) as error:
             raise EnvironmentFault(
-                f"The rewards of {number} pairs of goals are of shape {np.shape(reward)}, and whether they are reached of "
-                f"{np.shape(done)}; expected {(number, *shape)} and {(number,)}, as for the first pairs."
+                f"The rewards of {number} pairs of goals are of shape {np.shape(reward)}, and whether they are reached "
+                f"of {np.shape(done)}; expected {(number, *shape)} and {(number,)}, as for the first pairs."
             ) from error
 
     def _singly(self, achieved: Tree, goal: Tree, shape: tuple[int, ...]) -> Outcomes:
