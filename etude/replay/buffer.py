@@ -12,6 +12,7 @@ from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
+from etude.replay.prioritised import Prioritised
 from etude.replay.resized import copy_rows, ring_as_saved
 from etude.replay.ring import Ring
 from etude.replay.selectors import Selection, Unprioritised
@@ -51,12 +52,8 @@ class Selector(Protocol):
 
     def state(self) -> dict[str, Any]: ...
 
-    def check_state(self, saved: Stored, stored: int, rows: int) -> None:
-        """Raise CheckpointError where this is not the state of such a selector of a ring of so many flat rows, of which
-        so many are stored."""
-
-    def moved(self, state: dict[str, Any], there: np.ndarray, here: np.ndarray) -> dict[str, Any]:
-        """The state of a selector of another ring, for one whose flat rows `here` are those rows `there`."""
+    def check_state(self, saved: Stored, stored: int) -> None:
+        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
 
     def restore(self, state: dict[str, Any]) -> None: ...
 
@@ -158,7 +155,10 @@ class Buffer:
         held = saved.fields(("ring", "selector", "view", "generator"))
         ring = ring_as_saved(self.ring, held["ring"])
         stored = ring.check_state(held["ring"])
-        if not _begins_anew(self.selector, held["selector"].value):
+        anew = _begins_anew(self.selector, held["selector"].value)
+        if ring is self.ring and not anew:
+            self.selector.check_state(held["selector"], stored)
+        elif isinstance(self.selector, Prioritised) and not anew:
             self.selector.check_state(held["selector"], stored, ring.rows)
         if not _begins_anew(self.view, held["view"].value):
             self.view.check_state(held["view"])
@@ -173,7 +173,10 @@ class Buffer:
         if saved is not self.ring:
             self.clear()
             there, here = copy_rows(saved, self.ring)
-            selected = None if selected is None else self.selector.moved(selected, there, here)
+            if isinstance(self.selector, Prioritised) and selected is not None:
+                selected = self.selector.moved(selected, there, here)
+            else:
+                selected = None
         if selected is None:
             self.selector.removed(self.ring, slice(0, self.ring.rows))
             self.selector.added(self.ring, self.ring.oldest(self.ring.filled))

@@ -176,9 +176,10 @@ class Prioritised:
             "deviation": None if self.deviation is None else self.deviation[:used].copy(),
         }
 
-    def check_state(self, saved: Stored, stored: int, rows: int) -> None:
-        """Raise CheckpointError where this is not the state of such a selector of a ring of so many flat rows, of which
-        so many are stored."""
+    def check_state(self, saved: Stored, stored: int, rows: int | None = None) -> None:
+        """Raise CheckpointError where this is not the state of such a selector from so many stored rows. rows: of its
+        ring; None: as many as this one has."""
+        rows = len(self.error) if rows is None else rows
         held = saved.fields(("alpha", "beta", "largest", "reported", "error", "deviation"))
         held["alpha"].number(0)
         if held["beta"].value is not None:

@@ -10,7 +10,6 @@ selectors here ignore these reports; `prioritised` uses them.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -38,12 +37,8 @@ class Unprioritised(Stateless):
 
     def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
-    def check_state(self, saved: Stored, stored: int = 0, rows: int = 0) -> None:
+    def check_state(self, saved: Stored, stored: int = 0) -> None:
         saved.fields(())
-
-    def moved(self, state: dict[str, Any], there: np.ndarray, here: np.ndarray) -> dict[str, Any]:
-        """There is nothing to move."""
-        return state
 
 
 class Uniform(Unprioritised):

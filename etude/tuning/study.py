@@ -155,12 +155,13 @@ class Study:
         if any_interval and self.plan.steps % before.evaluate_every == 0:
             self.plan = replace(self.plan, evaluate_every=before.evaluate_every)
         now = vars(self.plan)
-        more = {name: now[name] for name in self.scheduler.grows if now[name] > getattr(before, name)}
+        grows = getattr(self.scheduler, "grows", ())  # schedulers of one's own need not say it
+        more = {name: now[name] for name in grows if now[name] > getattr(before, name)}
+        or_more = f", or with more {' or '.join(grows)}" if grows else ""
         if different := difference({**held, "plan": {**plain_plan(before), **more}}, self._header()):
             raise ConfigError(
                 f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                f"(etude tune --resume {self.folder}), or with more {' or '.join(self.scheduler.grows)}; or give the "
-                "new one a folder of its own."
+                f"(etude tune --resume {self.folder}){or_more}; or give the new one a folder of its own."
             )
         self._history = TrialHistory(self._experiment.config, from_json(StudyPlan, held["plan"]))
         self._history.rebuild(lines[1:])

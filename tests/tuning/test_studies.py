@@ -10,7 +10,7 @@ import signal
 import time
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -378,8 +378,6 @@ def test_what_a_scheduler_has_divided_cannot_grow(tmp_path, scheduler, more, mes
 @dataclasses.dataclass(frozen=True)
 class Own:
     """A scheduler that etude does not know."""
-
-    grows: ClassVar[tuple[str, ...]] = ()
 
     def check(self, state):
         pass
