@@ -22,6 +22,7 @@ from etude.engines.heartbeat import Heartbeat
 from etude.engines.process_group import MessageGroup, lost
 
 HEARTBEAT = 20  # seconds after which a process that is gone ends the others
+CONNECTING = 120  # seconds after which one that does not come does; JAX aborts them
 SMALLEST = 1024  # bytes of a message, which are filled up to a power of two: every size is compiled
 
 

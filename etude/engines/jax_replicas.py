@@ -20,7 +20,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.engines.functional import FunctionalEngine
 from etude.engines.jax import JaxBackend
-from etude.engines.jax_group import HEARTBEAT, JaxGroup, outlive
+from etude.engines.jax_group import CONNECTING, HEARTBEAT, JaxGroup, outlive
 from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.process_group import Launch
 from etude.engines.replicas import Replicas, indivisible
@@ -60,7 +60,9 @@ def _join(launch: Launch) -> None:
     host, port = os.environ.get("MASTER_ADDR", "127.0.0.1"), os.environ.get("MASTER_PORT", "29500")
     address = os.environ.get("JAX_COORDINATOR_ADDRESS", f"{host}:{int(port) + 1}")
     try:
-        jax.distributed.initialize(address, launch.size, launch.rank, heartbeat_timeout_seconds=HEARTBEAT)
+        jax.distributed.initialize(
+            address, launch.size, launch.rank, initialization_timeout=CONNECTING, heartbeat_timeout_seconds=HEARTBEAT
+        )
     except RuntimeError as error:
         raise ConfigError(
             f"Process {launch.rank} of {launch.size} cannot join the others at {address}: {error}. Make the run before "

@@ -96,21 +96,28 @@ def train(run, what, arguments):
         run.close()
 
 
-def end_while_connecting(rank):
-    """Let this process end between two groups of torch, and others wait for it for some seconds only."""
-    from torch import distributed
+def end_while_connecting(engine, rank):
+    """Let this process end before all have connected, and others wait for it for some seconds only."""
+    if engine == "torch":
+        from torch import distributed
 
-    from etude.engines import torch_group
+        from etude.engines import torch_group
 
-    torch_group.CONNECTING = timedelta(seconds=5)
-    if os.environ["RANK"] == rank:
-        distributed.new_group = lambda **_: os._exit(1)
+        torch_group.CONNECTING = timedelta(seconds=5)
+        if os.environ["RANK"] == rank:
+            distributed.new_group = lambda **_: os._exit(1)  # the second of two
+    else:
+        from etude.engines import jax_replicas
+
+        jax_replicas.CONNECTING = 5
+        if os.environ["RANK"] == rank:
+            os._exit(1)
 
 
 def main(engine, what, folder, rank="1"):
     folder, rewriter = Path(folder), Fails(None)
     if what == "connecting":
-        end_while_connecting(rank)
+        end_while_connecting(engine, rank)
     run = etude.Run(
         "ppo", breaks if what == "environment" else "CartPole-v1", engine=engine, environments=4, seed=3,
         devices="all", run_dir=folder / "run", network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,

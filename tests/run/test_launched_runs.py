@@ -194,10 +194,14 @@ def test_sigterm_to_one_process_ends_all_at_the_same_step_with_a_checkpoint_of_i
 
 
 @pytest.mark.long
-def test_a_process_that_ends_while_all_connect_ends_the_others_in_one_clear_error(tmp_path):
-    pytest.importorskip("torch")
-    (code, said), _ = ended(by_rank("torch", "connecting", tmp_path))
-    assert code and "ReplicaError: The processes of this run do not reach each other: " in said
+@pytest.mark.parametrize(
+    ("engine", "words"),
+    [("torch", "ReplicaError: The processes of this run do not reach each other: "), ("jax", "DEADLINE_EXCEEDED")],
+)
+def test_a_process_that_ends_while_all_connect_ends_the_others(engine, words, tmp_path):
+    pytest.importorskip(engine)
+    (code, said), _ = ended(by_rank(engine, "connecting", tmp_path))
+    assert code and words in said
 
 
 CAUSES = [  # (what fails, in which process, whether the other raises the same)
