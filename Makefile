@@ -90,9 +90,11 @@ slow: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory reliability
 	$(PY) benchmarks/learning.py
 
-# Each script adds to its JSON file beside it, or replaces it; kills and faulty_environments go on where they stopped.
+# Each script adds to its JSON file beside it, or replaces it; kills, groups and faulty_environments go on where they
+# stopped.
 reliability: $(VENV)/.ready-test
 	$(PY) -m benchmarks.reliability.kills --kills 60
+	$(PY) -m benchmarks.reliability.groups
 	$(PY) -m benchmarks.reliability.damaged_files
 	$(PY) -m benchmarks.reliability.changed_values
 	$(PY) -m benchmarks.reliability.hostile_data

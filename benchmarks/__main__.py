@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPTS = ("start_up", "acting", "replay", "rollouts", "learn_step", "whole_run", "solo_speed")
+SCRIPTS = ("start_up", "acting", "replay", "rollouts", "pools", "learn_step", "whole_run", "solo_speed")
 
 if __name__ == "__main__":
     failed = []

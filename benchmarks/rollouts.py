@@ -40,8 +40,8 @@ def loaded_frameworks(pid: int) -> list[str]:
     return [name for name in FRAMEWORKS if f"/site-packages/{name}/" in mapped]
 
 
-def rollout(env_id: str, workers: int, environments: int, **options: Any) -> Any:
-    """A rollout as a run would have it, without a learner. options: of `PoolOptions`."""
+def rollout(env_id: str, workers: int, environments: int, widths: tuple[int, ...] = (128,), **options: Any) -> Any:
+    """A rollout as a run would have it, without a learner. widths: of DQN's network. options: of `PoolOptions`."""
     import numpy as np
 
     import etude
@@ -57,7 +57,7 @@ def rollout(env_id: str, workers: int, environments: int, **options: Any) -> Any
     agent: Any
     if TASKS[env_id][0] == "dqn":
         agent, explorer = (
-            etude.algorithms.DQN(etude.algorithms.DQNConfig(etude.Mlp((128,)))),
+            etude.algorithms.DQN(etude.algorithms.DQNConfig(etude.Mlp(widths))),
             EpsilonGreedy(0.1, total=1),
         )
     else:

@@ -14,6 +14,7 @@ SPEED = {
     "learn_step": "A gradient step (microseconds), beside a bare loop in the same framework",
     "replay": "Replay: adding 8 rows, sampling 256, memory",
     "rollouts": "Collecting (environment steps per second), and the memory of workers",
+    "pools": "Pools of many workers (seconds until their first chunk), and of many weights (steps per second)",
     "simultaneous": "One, two and four runs at once on two cores: total environment steps per second, cost per step",
     "solo_speed": "Agents in Keras or PyTorch: collecting (environment steps per second), with and without learning",
 }

@@ -8,6 +8,8 @@ from typing import Any
 from markdown_table import table
 from measured import NOT_MEASURED, read
 
+STRIKES = ("SIGKILL", "SIGTERM", "SIGSTOP", "exception")
+
 
 def _held(name: str) -> dict[str, Any]:
     return {key: value for key, value in read(f"reliability/{name}").items() if key != "about"}
@@ -21,6 +23,16 @@ def kills() -> str:
         for engine, found in _held("kills").items()
     ]
     head = ["engine", "trainers killed", "while writing", "trainings compared", "workers killed", "replaced", "faults"]
+    return table(head, rows) if rows else NOT_MEASURED
+
+
+def groups() -> str:
+    """What struck groups of processes, and what was found."""
+    rows = []
+    for name, found in _held("groups").items():
+        numbers = [f"{found[strike]:,}" for strike in (*STRIKES, "trainings", "equal")]
+        rows.append([name, *numbers, f"{found['longest_seconds']:g}", str(len(found["wrong"]))])
+    head = ["group", *STRIKES, "trainings", "equal", "seconds to its end, at most", "faults"]
     return table(head, rows) if rows else NOT_MEASURED
 
 
@@ -73,5 +85,6 @@ def soak() -> str:
 
 
 MARKS: dict[str, Callable[[], str]] = {
-    "kills": kills, "checkpoints": checkpoints, "data": data, "environments": environments, "soak": soak
+    "kills": kills, "groups": groups, "checkpoints": checkpoints, "data": data, "environments": environments,
+    "soak": soak,
 }  # fmt: skip
