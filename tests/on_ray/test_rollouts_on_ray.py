@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 
 import gymnasium as gym
 import numpy as np
@@ -134,9 +135,12 @@ def test_an_exception_in_an_actor_ends_the_run_with_its_words_and_a_checkpoint_a
             run.train(2560, look)
     assert 0 < run.step == etude.load(tmp_path, wrappers=[Raising], workers=0, ray=None).step
     assert len(actors) == 2
+    until = time.monotonic() + 60  # Ray waits for processes that have ended in a process of its own
     for actor in actors:
         with pytest.raises(ProcessLookupError):
-            os.kill(actor, 0)
+            while time.monotonic() < until:
+                os.kill(actor, 0)
+                time.sleep(0.05)
 
 
 def test_ray_without_workers_is_refused():

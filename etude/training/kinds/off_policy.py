@@ -75,9 +75,8 @@ class OffPolicyLearning(LearningKind):
             folder=request.folder(setup.replay_folder),
         )
         view = self.goals(self.view(context), context, request.stream("hindsight"))
-        return Buffer(
-            ring, self.selector(context.agent.config, ring), view, generator(setup.seed, request.stream("replay"))
-        )
+        selector, rng = self.selector(context.agent.config, ring), generator(setup.seed, request.stream("replay"))
+        return Buffer(ring, selector, view, rng, request.recorded)
 
     def goals(self, view: View, context: TrainingContext, stream: str) -> View:
         """The view, with goals relabelled as the config says. stream: the name of the generator that draws them."""

@@ -48,7 +48,9 @@ class OfflineLearning(LearningKind):
         setup = context.setup
         folder = request.folder(setup.replay_folder)
         ring = Ring(context.engine.spaces, request.capacity, extras=self.extras(context), folder=folder)
-        return Buffer(ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")))
+        return Buffer(
+            ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")), request.recorded
+        )
 
     def extras(self, context: TrainingContext) -> Extras:
         """What the ring stores besides transitions: shapes and dtypes by name."""
