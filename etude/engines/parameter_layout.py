@@ -219,11 +219,11 @@ class ParameterLayout:
         """Raise CheckpointError where these are weights of other networks, which lists how they differ."""
         shapes = {name: getattr(part.value, "shape", None) for name, part in saved.table().items()}
         fitting = [name for name, own in self.initial.items() if shapes.get(name) == own.shape]
-        if len(fitting) == len(self.initial) == len(shapes):
-            return
-        other = [f"{name} is {shapes[name]}, here {self.initial[name].shape}"
-                 for name in shapes if name in self.initial and name not in fitting]  # fmt: skip
+        other = [f"{saved.place}/{name} is {shapes[name]}, here {own.shape}" for name, own in self.initial.items()
+                 if shapes.get(name) not in (None, own.shape)]  # fmt: skip
         new, gone = [n for n in self.initial if n not in shapes], [n for n in shapes if n not in self.initial]
+        if not (other or new or gone):
+            return
         raise CheckpointError(
             f"The networks differ from those of the checkpoint ({saved.place}). Weights that fit: {some_of(fitting)}. "
             f"Of another shape: {some_of(other)}. New: {some_of(new)}. Gone: {some_of(gone)}. A loaded run keeps its "
