@@ -59,11 +59,11 @@ class Selector(Protocol):
 
 
 class Buffer:
-    """Ring x selector x view. `rng` is the buffer's own and part of its state. recorded: its rows are recorded data, so
-    that a saved ring of another size is of other data."""
+    """Ring x selector x view. `rng` is the buffer's own and part of its state. fixed: a saved ring of another size
+    is refused, as it is one of other recorded data."""
 
-    def __init__(self, ring: Ring, selector: Selector, view: View, rng: np.random.Generator, recorded: bool = False):
-        self.ring, self.selector, self.view, self.rng, self._recorded = ring, selector, view, rng, recorded
+    def __init__(self, ring: Ring, selector: Selector, view: View, rng: np.random.Generator, fixed: bool = False):
+        self.ring, self.selector, self.view, self.rng, self._fixed = ring, selector, view, rng, fixed
 
     def __len__(self) -> int:
         """How many rows can be sampled."""
@@ -154,7 +154,7 @@ class Buffer:
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         held = saved.fields(("ring", "selector", "view", "generator"))
-        ring = self.ring if self._recorded else ring_as_saved(self.ring, held["ring"])
+        ring = self.ring if self._fixed else ring_as_saved(self.ring, held["ring"])
         stored = ring.check_state(held["ring"])
         anew = _begins_anew(self.selector, held["selector"].value)
         if ring is self.ring and not anew:
@@ -168,7 +168,7 @@ class Buffer:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed: of a buffer like this one, or whose ring, selector or
         view was another. A larger ring gives its newest rows, and a selector or a view without a state begins anew."""
-        saved = self.ring if self._recorded else ring_as_saved(self.ring, Stored(state["ring"], "ring"))
+        saved = self.ring if self._fixed else ring_as_saved(self.ring, Stored(state["ring"], "ring"))
         saved.restore(state["ring"])
         selected = None if _begins_anew(self.selector, state["selector"]) else state["selector"]
         if saved is not self.ring:

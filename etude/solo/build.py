@@ -51,7 +51,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     group = None if replicas is None else replicas.group
     folder = _folder_of(settings.pool_folder, 0 if group is None else group.rank)
     ring = _ring(settings, described, key.count, source.extras(engine), folder)
-    buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"))
+    buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"), fixed=True)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
     learner.policies = _policies(settings)

@@ -78,7 +78,7 @@ def recorded_buffer(
     # One row more than there are: a ring that is full forgets where its oldest episode began.
     ring = Ring(context.engine.spaces, len(data) + 1, folder=folder)
     view = OneStep(context.agent.config.gamma) if view is None else view
-    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), recorded=True)
+    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
 
 
 def terms_of(context: TrainingContext) -> RecordedTerms:
