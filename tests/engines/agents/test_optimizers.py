@@ -198,7 +198,7 @@ def test_an_engine_goes_on_from_a_saved_state_bit_for_bit_and_refuses_one_of_ano
     again.restore(state)
     assert np.array_equal(stepped(engine, gradients), stepped(again, gradients))
     other = SGD(0.5) if "momentum" not in state else Adam()
-    with pytest.raises(CheckpointError, match=r"another optimizer \(engine\)"):
+    with pytest.raises(CheckpointError, match=r"another optimizer \(engine\)|at engine; expected"):
         dqn(engine_name, other).check_state(Stored(state, "engine"))
     for moment in (*optimizer.averages, *optimizer.squares):
         wrong = copy.deepcopy(state)
