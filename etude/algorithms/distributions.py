@@ -13,7 +13,7 @@ from etude import ops
 from etude.algorithms.policies import LOG_STD, Policy, StateDependentPolicy
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, MultiBinary, MultiDiscrete, Spaces, bounded, describe
+from etude.base.spaces import ACTION_MASK, Box, MultiBinary, MultiDiscrete, Spaces, bounded, choices, describe
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.losses.distributions import Beta, Conditional, Distribution, Gaussian, Mixture
@@ -151,7 +151,7 @@ class ConditionalPolicy(Policy):
         if not isinstance(action, MultiDiscrete | MultiBinary):
             _refuse("conditional", "takes the choices of MultiDiscrete and MultiBinary actions one by one", spaces)
         super().__init__(spaces)
-        self.sizes = [2] * width(action) if isinstance(action, MultiBinary) else action.nvec.reshape(-1).tolist()
+        self.sizes = choices(action)
         if math.prod(self.sizes) > LARGEST_JOINT:
             _refuse("conditional", f"enumerates at most {LARGEST_JOINT} combinations of choices", spaces)
         self.head = Mlp(spec.hidden, "tanh", "orthogonal")

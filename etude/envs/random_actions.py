@@ -11,7 +11,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 
-from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, Hybrid, MultiBinary, Space, Spaces, parts
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiBinary, Space, Spaces, leaves, tree_of
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import flat_mask, maskable
 from etude.envs.values import Found
@@ -46,13 +46,11 @@ class RandomActions:
             text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
             self.found = Found("mask", text)
             return self._space.sample()
-        return self._put_together(self._space, iter([int(self._rng.choice(part)) for part in legal]))
+        chosen = iter([int(self._rng.choice(part)) for part in legal])
+        return tree_of(self._space, (self._put_together(leaf, chosen) for _, leaf in leaves(self._space)))
 
     def _put_together(self, space: Any, chosen: Iterator[int]) -> Any:
-        """An action with these choices, and any numbers."""
-        if inner := parts(space):
-            found = {key: self._put_together(part, chosen) for key, part in inner}
-            return found if isinstance(space, Dict) else tuple(found.values())
+        """A leaf of an action with the next of these choices, or any numbers."""
         if isinstance(space, Hybrid):
             return np.append(space.numbers.sample(), list(chosen)).astype(space.dtype)
         if isinstance(space, Box):

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
+from etude.base import spaces
 from etude.base.spaces import (
     ACTION_MASK,
     Box,
@@ -22,7 +23,6 @@ from etude.base.spaces import (
     Space,
     is_float_image,
     is_image,
-    parts,
 )
 from etude.base.trees import Tree
 from etude.networks.specs import Filters, filters_for
@@ -30,12 +30,9 @@ from etude.networks.specs import Filters, filters_for
 Path = tuple[Any, ...]
 
 
-def leaves(space: Space, path: Path = ()) -> list[tuple[Path, Space]]:
+def leaves(space: Space) -> list[tuple[Path, Space]]:
     """The (path, space) of every part of a space that a network reads."""
-    inner = parts(space)
-    if not inner:
-        return [(path, space)]
-    return [leaf for key, part in inner if key != ACTION_MASK for leaf in leaves(part, (*path, key))]
+    return [(path, leaf) for path, leaf in spaces.leaves(space) if ACTION_MASK not in path]
 
 
 def width(space: Space) -> int:
@@ -121,7 +118,7 @@ def to_vector(space: Space) -> Callable[[Any], Any]:
     if isinstance(space, Discrete):
         return lambda x: ops.one_hot(x, int(space.n))
     if isinstance(space, MultiDiscrete):
-        sizes = [int(n) for n in space.nvec.reshape(-1)]
+        sizes = spaces.choices(space)
         return lambda x: _one_hots(x, sizes)
     if isinstance(space, Hybrid):
         numbers, of_choices = width(space.numbers), to_vector(space.choices)

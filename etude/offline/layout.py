@@ -18,7 +18,7 @@ import numpy as np
 
 from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
 from etude.base.errors import DataError
-from etude.base.spaces import Box, Discrete, Space, Spaces, describe, leaves, parts, storage_dtype, within
+from etude.base.spaces import Box, Discrete, Space, Spaces, describe, leaves, parts, storage_dtype, tree_of, within
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.blocks import EpisodeBlock
@@ -173,14 +173,13 @@ def _check_lengths(arrays: Arrays, file: str) -> None:
 
 
 def _tree(arrays: Arrays, space: Space, name: str, file: str) -> Tree:
-    inner = parts(space)
-    if not inner:
-        values = _fitted(arrays[name], space, name, file)
+    found = []
+    for path, (_, leaf) in zip(paths(space, name), leaves(space), strict=True):
+        values = _fitted(arrays[path], leaf, path, file)
         # Boxes are not held against their bounds: observations leave them by rounding, and in careless environments.
-        values = values if isinstance(space, Box) else _inside(values, space, name, file)
-        return _finite(canonical.counted_from_zero(space, values), name, file)
-    found = {key: _tree(arrays, part, f"{name}/{key}", file) for key, part in inner}
-    return found if isinstance(inner[0][0], str) else tuple(found.values())
+        values = values if isinstance(leaf, Box) else _inside(values, leaf, path, file)
+        found.append(_finite(canonical.counted_from_zero(leaf, values), path, file))
+    return tree_of(space, iter(found))
 
 
 def _rewards(values: np.ndarray, spaces: Spaces, file: str) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -23,12 +22,9 @@ from etude.run.run import COMPONENTS, Run
 from etude.run.shared_rows import with_rows
 from etude.training import build
 from etude.training.build import exploration
-from etude.training.build.arguments import AS_SAVED, OF_ENVIRONMENT, OWN
-from etude.training.setup import Setup
+from etude.training.build.arguments import ARGUMENTS, AS_SAVED
 from etude.training.sources import sources_from
 
-# What is no field of a config.
-ARGUMENTS = frozenset((*OWN, *OF_ENVIRONMENT, *(field.name for field in dataclasses.fields(Setup))))
 PER_ENVIRONMENT = ("returns", "waiting", "playing")  # arrays in the states of scales of rewards, and of leagues
 
 
@@ -129,7 +125,7 @@ def from_state(
     if "learners" in described:
         agent = build.members_from(described, agent)
         setup.setdefault("train_only", build.train_only_from(described))
-    fields = {name: setup.pop(name) for name in setup.keys() - ARGUMENTS}
+    fields = {name: setup.pop(name) for name in setup.keys() - set(ARGUMENTS)}
     if fields:
         trained = described["learners"] if "learners" in described else agent or described["algorithm"]
         config = build.with_hyperparameters(trained, env, config, fields, lambda: build.config_from(described, fields))

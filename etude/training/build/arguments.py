@@ -20,6 +20,7 @@ from etude.training.setup import Setup
 # Arguments of `Run` by themselves.
 OWN = ("config", "policies", "train_only", "data", "run_dir", "explorer", "rewrite", "start_from")
 OF_ENVIRONMENT = ("env_args", "wrappers", "frame_stack")
+ARGUMENTS = (*OWN, *OF_ENVIRONMENT, *(field.name for field in dataclasses.fields(Setup)))  # what is no hyperparameter
 
 
 class AsSaved:
@@ -57,8 +58,7 @@ def with_hyperparameters(
                 f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "
                 f"run.train(100_000, {', '.join(f'{name}=...' for name in misplaced)})."
             )
-        of_setup = [field.name for field in dataclasses.fields(Setup)]
-        raise ConfigError(explain("Run", unknown, [*OWN, *OF_ENVIRONMENT, *of_setup, *of_config]))
+        raise ConfigError(explain("Run", unknown, [*ARGUMENTS, *of_config]))
     if isinstance(algorithm, Agent) or config is not None:
         where = "The agent" if isinstance(algorithm, Agent) else "config="
         raise ConfigError(
