@@ -77,9 +77,8 @@ def standardise(x: Array, weight: Array | float = 1.0) -> Array:
 
     weight: how far each number counts in mean and deviation, of the shape of x.
     """
-    weighted = 1.0 if isinstance(weight, float) else ops.replica_mean(ops.mean(ops.cast(weight > 0, "float32")))
-    alone = (weighted * math.prod(x.shape) * replica_count() - 1.0) ** 2 < 0.25
     share = ops.maximum(ops.replica_mean(ops.mean(weight)), 1e-8)
+    alone = share * (0.999 * math.prod(x.shape) * replica_count()) <= ops.max(weight)
     mean = ops.replica_mean(ops.mean(weight * x)) / share
     centred = x - mean
     deviation = ops.sqrt(ops.replica_mean(ops.mean(weight * ops.square(centred))) / share)
