@@ -2,28 +2,12 @@
 
 from __future__ import annotations
 
-from etude.presets.a2c import A2C
-from etude.presets.a3c import A3C
-from etude.presets.adversarial import AIRL, GAIL
-from etude.presets.apex import APEX_DDPG, APEX_DQN
-from etude.presets.appo import APPO
-from etude.presets.c51 import C51
-from etude.presets.ddpg import DDPG
-from etude.presets.discrete_sac import DISCRETE_SAC
-from etude.presets.dqn import DQN
-from etude.presets.es import ES
-from etude.presets.impala import IMPALA
+from etude.presets.actor_critic import APEX_DDPG, DDPG, DISCRETE_SAC, RLPD, SAC, TD3
 from etude.presets.multi_agent import MADDPG, MAPPO, MATD3
 from etude.presets.offline import AWAC, BC, CAL_QL, CQL, EDAC, IQL, MARWIL, REBRAC, TD3_BC
-from etude.presets.ppo import PPO
+from etude.presets.on_policy import A2C, A3C, AIRL, APPO, ES, GAIL, IMPALA, PPO, RECURRENT_PPO, REINFORCE
 from etude.presets.preset import ATARI, ATARI_PREPROCESSING, Preprocessing, Preset
-from etude.presets.qr_dqn import QR_DQN
-from etude.presets.rainbow import RAINBOW
-from etude.presets.recurrent import R2D2, RECURRENT_PPO
-from etude.presets.reinforce import REINFORCE
-from etude.presets.rlpd import RLPD
-from etude.presets.sac import SAC
-from etude.presets.td3 import TD3
+from etude.presets.value_based import APEX_DQN, C51, DQN, QR_DQN, R2D2, RAINBOW
 
 PRESETS: dict[str, dict[str, Preset]] = {
     "a2c": A2C,

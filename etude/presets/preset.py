@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from etude.networks import Mlp
-
 
 @dataclass(frozen=True)
 class Preset:
@@ -46,21 +44,8 @@ ATARI_PREPROCESSING = Preprocessing(
 POINT = "etude.examples.point:PointWorld"
 """The goal environment of the examples."""
 
-ON_POINT: dict[str, Any] = {
-    "network": Mlp((64, 64)),
-    "learning_rate": 1e-3,
-    "gamma": 0.98,
-    "batch_size": 256,
-    "learning_starts": 1_000,
-    "hindsight": "future",
-    "hindsight_goals": 4,
-}
-"""What the presets for it have in common."""
-
-POINT_SOURCE = (
-    f"Of etude's own, for {POINT}, tried on seed 101; relabelling as in Andrychowicz et al. 2017, arXiv:1707.01495, "
-    "section 4.5."
-)
+WITHOUT_VELOCITIES = "etude.examples.cart_pole:WithoutVelocities"
+"""The task of the examples that needs a memory."""
 
 ZOO = "rl-baselines3-zoo, hyperparams/{}.yml, {}"
 """The source of most presets: https://github.com/DLR-RM/rl-baselines3-zoo, by file and entry."""
