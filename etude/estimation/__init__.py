@@ -4,8 +4,8 @@
 """
 
 from etude.estimation.estimator import Estimates, Estimator, ScheduledEstimates, estimate
+from etude.estimation.estimators import METHODS
 from etude.estimation.fqe import FQE, FQEConfig
-from etude.estimation.methods import METHODS
 from etude.estimation.request import EstimateRequest
 
 __all__ = ["FQE", "METHODS", "EstimateRequest", "Estimates", "Estimator", "FQEConfig", "ScheduledEstimates", "estimate"]

@@ -22,13 +22,12 @@ from etude.estimation.episodes import (
     filled,
     rewards_of,
 )
+from etude.estimation.estimators import METHODS, SIMULATION, discounted
 from etude.estimation.fqe import FQEConfig, Values, fitted_values
-from etude.estimation.importance import discounted
 from etude.estimation.intervals import effective_size, estimate_of
-from etude.estimation.methods import METHODS, SIMULATION
 from etude.estimation.request import EstimateRequest
 from etude.estimation.target import TargetPolicy, observations_of
-from etude.explore.distributions import Softened
+from etude.explore.values import Softened
 from etude.offline import Dataset
 from etude.offline.loading import CheckpointedData, load_data
 from etude.training.recording import play

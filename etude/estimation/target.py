@@ -13,7 +13,7 @@ from etude.base.data import CLIPPED, SAMPLED_ACTION, Episode
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Box, Discrete, Space, within
 from etude.base.trees import Tree
-from etude.explore.log_prob import distribution_of
+from etude.explore.explorer import distribution_of
 from etude.explore.noise import clipped_log_prob
 from etude.losses.distributions import Deterministic, Gaussian
 

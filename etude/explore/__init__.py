@@ -4,21 +4,15 @@ episode and the random numbers, drawn ahead by `draw` for each environment, come
 Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
-from etude.explore.adjusted import AdjustedExplorer
-from etude.explore.by_environment import ByEnvironment
+from etude.explore.adjustable import AdjustedExplorer
 from etude.explore.by_policy import ByPolicy, Heuristic
 from etude.explore.combined import ByAgent, Each
-from etude.explore.correlated import CorrelatedSample
-from etude.explore.distributions import Softened
-from etude.explore.log_prob import WithLogProb
+from etude.explore.explorer import ByEnvironment, PerMember, WithLogProb
 from etude.explore.noise import GaussianNoise
 from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
-from etude.explore.per_member import PerMember
-from etude.explore.policies import AsIs, Greedy, Sample
+from etude.explore.policies import AsIs, CorrelatedSample, Greedy, Sample, StateDependentSample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
 from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
-from etude.explore.state_dependent import StateDependentSample
-from etude.explore.temporally_extended import EpsilonZGreedy
 from etude.explore.value_policies import (
     AdaptiveEpsGreedyPolicy,
     BoltzmannGumbelQPolicy,
@@ -27,7 +21,7 @@ from etude.explore.value_policies import (
     GreedyQPolicy,
     MaxBoltzmannQPolicy,
 )
-from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy
+from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Softened
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AdjustedExplorer", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy",

@@ -13,7 +13,7 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, MultiDiscrete, Space
 from etude.base.spaces import describe as describe_space
-from etude.explore.log_prob import ExplorerBase, with_log_prob
+from etude.explore.explorer import ExplorerBase, with_log_prob
 from etude.explore.outputs import describe
 from etude.multi_agent.joint import join_actions, joined_actions
 from etude.protocols import Explorer

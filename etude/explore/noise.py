@@ -13,9 +13,8 @@ from etude.base.data import CLIPPED, LOG_PROB, Choice
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.log_prob import ExplorerBase
+from etude.explore.explorer import ExplorerBase, StatelessExplorer
 from etude.explore.outputs import check_distribution
-from etude.explore.stateless import StatelessExplorer
 from etude.losses.distributions import Gaussian
 
 AT_BOUND = 1 - 1e-6  # from here on a number counts as clipped: files keep actions in the units of the environment

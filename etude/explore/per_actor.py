@@ -11,7 +11,7 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
-from etude.explore.log_prob import ExplorerBase
+from etude.explore.explorer import ExplorerBase
 from etude.explore.noise import ClippedNoise, UniformBox, noise_distribution, noisy, normal_numbers
 from etude.explore.outputs import check_distribution, check_values
 from etude.explore.values import epsilon_greedy, epsilon_greedy_distribution

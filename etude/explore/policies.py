@@ -8,12 +8,15 @@ from typing import Any
 
 import numpy as np
 
+from etude.base import checks
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
+from etude.base.seeding import generator
 from etude.base.spaces import Box, Space
+from etude.explore.explorer import Alike, StatelessExplorer
+from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
-from etude.explore.stateless import StatelessExplorer
-from etude.losses.distributions import Categorical, Deterministic
+from etude.losses.distributions import Categorical, Deterministic, StateDependentGaussian
 from etude.losses.masks import MaskedValues
 
 
@@ -102,3 +105,110 @@ class AsIs(StatelessExplorer):
 def only(action: np.ndarray, n: int) -> np.ndarray:
     """Logits [N, n] of the policy that takes one action [N] with probability 1."""
     return np.where(action[:, None] == np.arange(n), np.float32(0), np.float32(-np.inf))
+
+
+@dataclass(frozen=True)
+class CorrelatedSample(Alike):
+    """A sample of a Gaussian policy, from standard normal numbers that follow one another within an episode:
+    z = correlation * z' + sqrt(1 - correlation**2) * N(0, 1), z' being those of the step before.
+
+    An autoregressive policy of order 1: Korenkevych et al. 2019, arXiv:1903.11524. Each action has the distribution of
+    the policy, two that are k steps apart have the correlation `correlation**k`. Only for algorithms that learn from
+    any policy's actions: the probability of an action given those before it is another one.
+
+    correlation: from 0, independent samples, to 1, one for each episode. size: the numbers of an action.
+    """
+
+    correlation: float
+    size: int
+
+    def __post_init__(self) -> None:
+        checks.fractions(self, "correlation")
+        checks.counts(self, "size")
+
+    @property
+    def state_size(self) -> int:
+        """The normal numbers of the step before."""
+        return self.size
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return normal_numbers(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        distribution = check_distribution(output, "CorrelatedSample")
+        if state.shape != noise.shape:
+            raise ConfigError(
+                f"CorrelatedSample has size = {self.size}, the agent's actions have {noise.shape[-1]} numbers. Give it "
+                "that size."
+            )
+        fresh = math.sqrt(1.0 - self.correlation**2)
+        state[:] = np.where(np.isnan(state), noise, self.correlation * state + fresh * noise)
+        return Choice(distribution.sample(state.astype(np.float32)), {})
+
+
+SEEDS = 2**24  # how many numbers a float32 generator draws from
+
+
+@dataclass(frozen=True)
+class StateDependentSample(Alike):
+    """A sample of a `StateDependentGaussian`, with its log probability as the extra `log_prob` [N] float32.
+
+    The noise of an action is a linear function of the policy's features, whose coefficients are drawn again at the
+    first step of an episode and after every `sample_every` steps of it: Raffin, Kober & Stulp 2021, arXiv:2005.05719.
+    In between, the same state gets the same action.
+
+    features: the features of the policy. size: the numbers of an action. sample_every: None: once for each episode.
+    log_prob: False for algorithms that do not read it.
+    """
+
+    features: int
+    size: int
+    sample_every: int | None = None
+    log_prob: bool = True
+
+    def __post_init__(self) -> None:
+        checks.counts(self, "features", "size")
+        if self.sample_every is not None:
+            checks.counts(self, "sample_every")
+
+    @property
+    def state_size(self) -> int:
+        """The steps since the last draw, and the standard normal matrix [size, features] that was drawn."""
+        return 1 + self.size * self.features
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """Seeds of matrices, [steps, 2]: matrices for all steps of a fragment would take too much memory."""
+        return rng.random((steps, 2), np.float32)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        if not isinstance(output, StateDependentGaussian):
+            raise ConfigError(
+                "StateDependentSample needs a StateDependentGaussian policy, as of a config with gsde = True; the "
+                f"agent returned {describe(output)}. Use Sample."
+            )
+        if output.scale.shape[1:] != (self.size, self.features):
+            raise ConfigError(
+                f"StateDependentSample has size = {self.size} and features = {self.features}, the agent's policy "
+                f"{output.scale.shape[1]} and {output.scale.shape[2]}. Give it those."
+            )
+        check_distribution(output, "StateDependentSample")
+        self._draw_again(noise, state)
+        state[:, 0] += 1
+        matrix = state[:, 1:].reshape(-1, self.size, self.features).astype(np.float32)
+        standard = output.standard_noise(matrix)
+        if not self.log_prob:
+            return Choice(output.sample(standard), {})
+        action, log_prob = output.sample_with_log_prob(standard)
+        return Choice(action, {"log_prob": log_prob})
+
+    def with_log_prob(self) -> StateDependentSample:
+        return replace(self, log_prob=True)
+
+    def _draw_again(self, noise: np.ndarray, state: np.ndarray) -> None:
+        """Draw the matrices of the environments for which it is time."""
+        begins = np.isnan(state[:, 0])
+        due = begins if self.sample_every is None else begins | (state[:, 0] >= self.sample_every)
+        for i in np.flatnonzero(due):
+            seed, number = (noise[i] * SEEDS).astype(np.int64).tolist()
+            state[i, 0] = 0.0
+            state[i, 1:] = generator(seed, "gsde", number).standard_normal(self.size * self.features, np.float32)

@@ -14,8 +14,8 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
 from etude.explore.adjustable import Adjustable, check_finite
+from etude.explore.explorer import StatelessExplorer
 from etude.explore.outputs import check_values
-from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import best_perturbed, epsilon_greedy, gumbel
 from etude.losses.distributions import Categorical
 

@@ -15,9 +15,9 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, check_finite
+from etude.explore.explorer import Alike, StatelessExplorer
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, describe
-from etude.explore.stateless import Alike, StatelessExplorer
 from etude.losses.distributions import Gaussian
 
 

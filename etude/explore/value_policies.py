@@ -16,9 +16,9 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.explore.adjustable import Adjustable, WrappingPolicy, check_finite
+from etude.explore.explorer import StatelessExplorer
 from etude.explore.outputs import check_values
 from etude.explore.policies import Greedy
-from etude.explore.stateless import StatelessExplorer
 from etude.explore.values import BoltzmannGumbel, EpsilonGreedy, boltzmann, boltzmann_distribution
 from etude.losses.distributions import Categorical
 from etude.protocols import Explorer

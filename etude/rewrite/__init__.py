@@ -1,8 +1,7 @@
 """Rewriting of collected steps before they are stored: reward shaping, relabelling, intrinsic rewards."""
 
-from etude.rewrite.icm import ICM
+from etude.rewrite.curiosity import ICM, RND
 from etude.rewrite.rewriter import Rewriter, RewriterContext, Rewriters, RewriterSpec
-from etude.rewrite.rnd import RND
 
 SPECS: tuple[type[RewriterSpec], ...] = (ICM, RND)
 """Rewriters that are data: a checkpoint holds them."""

@@ -1,14 +1,19 @@
-"""Intrinsic rewards: an agent that does not act, trained on the collected steps, whose errors are added to rewards."""
+"""Intrinsic rewards: an agent that does not act, trained on the collected steps, whose errors are added to rewards.
+
+RND: random network distillation. Burda et al. 2018, arXiv:1810.12894.
+ICM: the intrinsic curiosity module. Pathak et al. 2017, arXiv:1705.05363.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from etude.agent import Agent
+from etude import ops
+from etude.agent import Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.checks import Stored
 from etude.base.data import Batch, Steps
@@ -16,11 +21,12 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.schedules import Linear, all_at, at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
-from etude.base.spaces import Space, Spaces, zeros
+from etude.base.spaces import Box, Hybrid, Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.config import Config
-from etude.networks import Conv, Mlp, Part, RunningMoments, RunningScale, Spec
-from etude.networks.encoding import fitting_filters
+from etude.losses.distributions import of_choices
+from etude.networks import Conv, Maker, Mlp, Part, RunningMoments, RunningScale, Spec
+from etude.networks.encoding import fitting_filters, width
 from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
 
 ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from
@@ -223,3 +229,109 @@ def fixed(part: Part) -> Part:
     """The part with variables that no loss trains."""
     part.frozen = frozenset(part.variables)
     return part
+
+
+@dataclass(frozen=True)
+class RND(Curiosity):
+    """Intrinsic rewards for new observations: the mean squared error with which a trained network predicts the features
+    of the next observation that a fixed random network computes.
+
+    Differs from the paper: intrinsic and environment rewards have one value function, one discount factor, and end with
+    the episode; the predictor is trained once on each step, and not on all epochs of a policy's minibatches.
+    """
+
+    name: ClassVar[str] = "rnd"
+    predictor_network: Spec | None = None  # None: as `network`, which is the fixed one's
+
+    def agent(self, spaces: Spaces) -> Agent:
+        return RNDAgent(config_of(self, network_for(self.network, spaces.observation)))
+
+
+class RNDAgent(Agent):
+    """A fixed network `target` and a trained network `predictor`, both from observations to features."""
+
+    config: CuriosityConfig
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        settings, space = self.config.settings, spaces.observation
+        self.normaliser = make.normaliser(space, self.config.normalize_observation)
+        self.target = fixed(make(self.config.network, space, outputs=settings.features))
+        spec = self.config.network if settings.predictor_network is None else settings.predictor_network
+        self.predictor = make(spec, space, outputs=settings.features)
+
+    def error(self, observation: Tree) -> Any:
+        """The squared error of the prediction, a mean over features: [N]."""
+        seen = self.normaliser(observation)
+        return ops.mean(ops.square(self.predictor(seen) - ops.stop_gradient(self.target(seen))), -1)
+
+    def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        return self.error(next_observation)
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        return Losses(predictor=Loss(ops.mean(self.error(batch.next_observation))))
+
+
+@dataclass(frozen=True)
+class ICM(Curiosity):
+    """Intrinsic rewards for steps whose outcome is hard to predict: half the squared error with which a forward model
+    predicts the features of the next observation from those of the observation, and the action.
+
+    Features are learned by an inverse model, which predicts the action from the features before and after it, and by
+    the forward model, as in the paper's equation 7. Box actions are predicted by their mean squared error.
+    """
+
+    name: ClassVar[str] = "icm"
+    model_network: Spec = Mlp((64,))  # of the forward and the inverse model
+    forward_share: float = 0.2  # the paper's beta: share of the forward loss; the inverse loss has the rest
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "forward_share")
+
+    def agent(self, spaces: Spaces) -> Agent:
+        return ICMAgent(config_of(self, network_for(self.network, spaces.observation)))
+
+
+class ICMAgent(Agent):
+    """`model`: an encoder of observations, a forward and an inverse model."""
+
+    config: CuriosityConfig
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        settings = self.config.settings
+        self.action_space = spaces.action
+        features = Box(-np.inf, np.inf, (settings.features,), np.float32)
+        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.model = {
+            "encoder": make(self.config.network, spaces.observation, outputs=settings.features),
+            "forward": make(settings.model_network, (features, spaces.action), outputs=settings.features),
+            "inverse": make(settings.model_network, (features, features), outputs=width(spaces.action)),
+        }
+
+    def features(self, observation: Tree) -> Any:
+        """The features of observations, [N, features]."""
+        return self.model["encoder"](self.normaliser(observation))
+
+    def error(self, before: Any, action: Any, after: Any) -> Any:
+        """Half the squared error of the forward model, equations 5 and 6: a sum over features, [N]."""
+        return 0.5 * ops.sum(ops.square(self.model["forward"]((before, action)) - after), -1)
+
+    def _inverse_error(self, space: Any, predicted: Any, action: Any) -> Any:
+        if isinstance(space, Hybrid):
+            parts, numbers = (space.numbers, space.choices), width(space.numbers)
+            own = [(x[:, :numbers], x[:, numbers:]) for x in (predicted, action)]
+            whole = own[1][0], ops.cast(own[1][1], "int32")
+            return sum(self._inverse_error(*each) for each in zip(parts, own[0], whole, strict=True))
+        if isinstance(space, Box):
+            return ops.mean(ops.square(predicted - action))
+        return -ops.mean(of_choices(space, predicted).log_prob(action))
+
+    def reward(self, observation: Tree, action: Any, next_observation: Tree, discount: Any) -> Any:
+        return self.error(self.features(observation), action, self.features(next_observation))
+
+    def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        before, after = self.features(batch.observation), self.features(batch.next_observation)
+        predicted = self.model["inverse"]((before, after))
+        inverse = self._inverse_error(self.action_space, predicted, batch.action)
+        forward, share = ops.mean(self.error(before, batch.action, after)), self.config.settings.forward_share
+        return Losses(model=Loss((1 - share) * inverse + share * forward, inverse=inverse, forward=forward))

@@ -11,7 +11,7 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.engines.league import CHANCES, NUMBERS
-from etude.explore.league import COPY
+from etude.explore.by_policy import COPY
 from etude.multi_agent.by_policy import League
 from etude.protocols import Weights
 

@@ -16,7 +16,7 @@ from etude.base.trees import Tree
 from etude.envs import action_space_of, examine, make_environments, make_for_evaluation, without_masks
 from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
-from etude.explore.log_prob import with_log_prob
+from etude.explore.explorer import with_log_prob
 from etude.explore.noise import UniformBox
 from etude.losses.distributions import UNMASKED, NumbersAndChoices, of_choices
 from etude.networks.encoding import width

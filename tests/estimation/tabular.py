@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etude.estimation.methods import METHODS
+from etude.estimation.estimators import METHODS
 
 
 class Played(NamedTuple):

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from etude.estimation.methods import METHODS
+from etude.estimation.estimators import METHODS
 
 GOLDEN = json.loads((Path(__file__).parent / "scope_rl.json").read_text())
 

@@ -19,7 +19,7 @@ from etude.estimation.episodes import behaviour_of
 from etude.estimation.fqe import FQEConfig
 from etude.estimation.target import TargetPolicy
 from etude.explore import Boltzmann, EpsilonZGreedy, GaussianNoise, Sample, Softened
-from etude.explore.log_prob import with_log_prob
+from etude.explore.explorer import with_log_prob
 from etude.losses.distributions import Deterministic, TanhGaussian
 from etude.report import JsonLines
 

@@ -31,8 +31,7 @@ from etude.explore import (
     SoftmaxPolicy,
     WithLogProb,
 )
-from etude.explore.at_step import AtStep
-from etude.explore.log_prob import distribution_of, with_log_prob
+from etude.explore.explorer import AtStep, distribution_of, with_log_prob
 from etude.losses.distributions import Categorical, Deterministic, Gaussian, TanhGaussian
 from etude.losses.masks import MaskedValues
 

@@ -26,7 +26,7 @@ from etude.explore import (
     PerActorEpsilonGreedy,
     PerActorGaussianNoise,
 )
-from etude.training.kinds.actor_priorities import PrioritisingActor
+from etude.training.kinds.off_policy import PrioritisingActor
 
 APEX = ApexDQNConfig(
     network=Mlp((8,), dueling=True), learning_starts=64, train_every=32, batch_size=16, buffer_size=4_000, n_step=3

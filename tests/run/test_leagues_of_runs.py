@@ -14,8 +14,8 @@ from etude.algorithms import DQN, PPO, PPOConfig
 from etude.base.data import Choice
 from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.connect_four import COLUMNS, LINES, ROWS, ConnectFour, connect_four, look_ahead
-from etude.explore.league import SampledOpponent
-from etude.explore.stateless import StatelessExplorer
+from etude.explore.by_policy import SampledOpponent
+from etude.explore.explorer import StatelessExplorer
 from etude.multi_agent import League
 from etude.networks import ActorCritic
 from etude.run import from_state

@@ -12,8 +12,8 @@ from etude.base.seeding import generator
 from etude.engines.perturbed import Perturbed
 from etude.envs import examine, like, name_of
 from etude.envs.tasks import task_data
-from etude.explore.adjusted import AdjustedExplorer
-from etude.explore.at_step import AtStep
+from etude.explore.adjustable import AdjustedExplorer
+from etude.explore.explorer import AtStep
 from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
 from etude.training.build.exploration import best_for, explorer_outside

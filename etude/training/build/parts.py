@@ -15,7 +15,7 @@ from etude.base.events import Started
 from etude.base.spaces import Spaces
 from etude.engines.replicas import Replicas
 from etude.envs import action_space_of
-from etude.explore.log_prob import with_log_prob
+from etude.explore.explorer import with_log_prob
 from etude.offline.loading import RecordedData, load_data
 from etude.protocols import Engine, Explorer, ProcessGroup
 from etude.training.build.exploration import explorer_for

@@ -13,16 +13,12 @@ from etude.base.errors import ConfigError
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.episodes import EpisodeLearning
-from etude.training.kinds.evolution_strategies import EvolutionStrategiesLearning
-from etude.training.kinds.imitation import ImitationLearning
+from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning
 from etude.training.kinds.kind import LearningKind
-from etude.training.kinds.off_policy import OffPolicyLearning
+from etude.training.kinds.off_policy import OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning
-from etude.training.kinds.on_policy import OnPolicyLearning, OnPolicySequenceLearning
+from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
 from etude.training.kinds.online import OfflineToOnlineLearning
-from etude.training.kinds.sequences import OffPolicySequenceLearning
-from etude.training.kinds.unrolls import UnrollLearning
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),

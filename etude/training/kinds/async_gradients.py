@@ -1,24 +1,31 @@
-"""Learning from gradients that are computed where single environments are stepped, and applied as they come. Mnih et
-al. 2016, arXiv:1602.01783."""
+"""Learning from gradients that actor-learners compute, each in an environment of its own, and that are applied as they
+come. Mnih et al. 2016, arXiv:1602.01783."""
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from typing import Any
 
 import numpy as np
 
+import etude.engines as engines
 from etude.agent import Agent
+from etude.base.cores import Busy, usable_cores
+from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps, WorkerGradients
 from etude.base.errors import ConfigError
+from etude.base.spaces import Spaces
 from etude.config import GradientsConfig
 from etude.engines.gradients import FromRollouts, GradientSource
+from etude.engines.numpy import NumpyEngine
 from etude.envs.make import Vectorization
-from etude.protocols import Engine, Explorer, Replay, Rollout
-from etude.replay import GradientQueue
+from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
+from etude.replay import Advantages, GradientQueue, Ring
 from etude.rollout import AsyncGradients, LocalActorLearners, PoolOptions, RemoteActorLearners, split_environments
 from etude.training.adapting import Adapting, refuse_rules
-from etude.training.kinds.actor_learners import MakeActorLearner
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind, backend_for
+from etude.training.kinds.on_policy import sampled
 from etude.training.progress import RunProgress
 from etude.training.setup import Setup
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
@@ -110,3 +117,56 @@ def _check(agent: Agent, engine: Engine, setup: Setup) -> None:
             f"{name} has losses with noise of their own, or that are not due at every gradient step; each environment "
             "differentiates all losses by itself. Use an agent without `noise`, `batch_noise` and `trained_every`."
         )
+
+
+class EngineActorLearner:
+    """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
+
+    state_size = 0
+
+    def __init__(self, engine: Engine, agent: Agent):
+        self._engine = engine
+        self._actor: Any = NumpyEngine(agent, engine.spaces) if engine.exportable else engine
+        self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, sampled(engine.spaces))
+        self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
+        self._version = INITIAL_VERSION
+        self.act = self._actor.act
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act and differentiate with these weights, and with the hyperparameters of their version."""
+        self._version = version
+        self._engine.load(weights)
+        if self._actor is not self._engine:
+            self._actor.load(weights)
+
+    def gradients(self, steps: Steps) -> WorkerGradients:
+        """Gradients at all steps [T, 1] of a rollout at once."""
+        self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
+        hyper = self._version.hyper
+        self._view.adjust(hyper)
+        batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
+        gradients, update = self._engine.gradients(batch, hyper)
+        self._ring.clear()
+        at = self._version.gradient_steps
+        return WorkerGradients(len(steps), steps.episodes, gradients, update.losses, update.metrics, at)
+
+
+@dataclasses.dataclass(frozen=True)
+class MakeActorLearner:
+    """Makes an actor-learner with an engine of its own, with the framework that the run learns with."""
+
+    agent: Agent
+    spaces: Spaces
+    engine: str
+    compiled: bool
+
+    def __call__(self) -> EngineActorLearner:
+        """On the CPU and with one thread, so that rollouts give the same gradients wherever they are differentiated."""
+        alone = Busy(usable_cores(), usable_cores())
+        engine = engines.create(self.engine, self.agent, self.spaces, device="cpu", compiled=self.compiled, busy=alone)
+        return EngineActorLearner(engine, self.agent)
+
+    def in_worker(self) -> EngineActorLearner:
+        """In a process of its own, which leaves the GPUs and their memory to the learner."""
+        os.environ.update(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
+        return self()

@@ -21,7 +21,7 @@ from etude.engines.league import LeagueEngine
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.explore import ByPolicy, Heuristic
-from etude.explore.league import SampledOpponent
+from etude.explore.by_policy import SampledOpponent
 from etude.multi_agent.by_policy import FrozenAgent, PolicyAgents, PolicyConfigs, renamed_weights
 from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Explorer, Weights

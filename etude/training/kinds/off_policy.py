@@ -1,9 +1,15 @@
-"""Learning from replayed transitions, whatever policy collected them."""
+"""Learning from replayed transitions, or sequences of them, whatever policy collected them.
+
+Hindsight experience replay (HER): Andrychowicz et al. 2017, arXiv:1707.01495. Initial priorities that actors compute
+(Ape-X): Horgan et al. 2018, arXiv:1803.00933.
+"""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -11,20 +17,34 @@ import numpy as np
 
 from etude.adapt.adaptation import values_reached
 from etude.agent import ActsBy, Agent
+from etude.base.data import INITIAL_VERSION, RECURRENT_STATE, PolicyVersion, Steps
 from etude.base.errors import ConfigError
+from etude.base.schedules import all_at
 from etude.base.seeding import generator
-from etude.base.spaces import Space, zeros
-from etude.config import Config, OffPolicyConfig
-from etude.envs import frame_stack_of
+from etude.base.spaces import Space, Spaces, zeros
+from etude.config import Config, OffPolicyConfig, SequenceConfig
+from etude.engines.numpy import NumpyEngine
+from etude.envs import GoalOutcome, frame_stack_of
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
-from etude.protocols import Explorer, Replay
-from etude.replay import Buffer, MultiAgentTransitions, Prioritised, Ring, Selector, Uniform, View
+from etude.protocols import Explorer, Replay, Weights
+from etude.replay import (
+    Buffer,
+    Hindsight,
+    MultiAgentTransitions,
+    NStep,
+    OneStep,
+    Prioritised,
+    Ring,
+    Selector,
+    Sequences,
+    Uniform,
+    View,
+)
 from etude.replay.frames import has_stacks
+from etude.replay.hindsight import require_goals
 from etude.replay.sizes import Extras
 from etude.training.adapting import Adapting
-from etude.training.kinds.actor_priorities import PrioritisingActor, transitions
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.hindsight import with_hindsight
 from etude.training.kinds.kind import LearningKind
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
 from etude.training.kinds.recorded import BufferRequest, replay_for
@@ -212,3 +232,95 @@ class OffPolicySchedule:
 
     def after_updates(self, replay: Replay) -> None:
         """Transitions stay in the replay."""
+
+
+class PrioritisingActor:
+    """Acts as `NumpyEngine` does, and evaluates the agent's loss on collected steps with the weights that were loaded
+    last and the hyperparameters of their version."""
+
+    state_size = 0
+
+    def __init__(self, agent: Agent, spaces: Spaces):
+        self._engine, self._config = NumpyEngine(agent, spaces), agent.config
+        self._hyper = all_at(agent.config, self._engine.layout.hyper, 0, 1)
+        self._view = transitions(agent.config)
+        self.weights, self.act = self._engine.weights, self._engine.act
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act and evaluate with these from now on."""
+        self._engine.load(weights)
+        self._hyper |= version.hyper
+
+    def errors(self, steps: Steps) -> np.ndarray:
+        """Temporal-difference errors [T, N] float32; NaN where the n-step target lies beyond these steps."""
+        times, n = steps.shape
+        ring = Ring(self._engine.spaces, times * n, n)
+        ring.add(dataclasses.replace(steps, columns=np.arange(n)))
+        rows = np.arange(times * n)
+        batch = self._view(ring, rows, np.ones(len(rows), np.float32))
+        errors = self._engine.td_error(batch, self._hyper).reshape(times, n)
+        ended = steps.terminated | steps.truncated
+        complete = np.logical_or.accumulate(ended[::-1])[::-1]
+        complete[: max(0, times - self._config.n_step + 1)] = True
+        return np.where(complete, errors, np.nan).astype(np.float32)
+
+
+def transitions(config: Any) -> OneStep | NStep:
+    """The view of a config that learns from transitions."""
+    return OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
+
+
+def with_hindsight(view: Any, context: TrainingContext, stream: str = "hindsight") -> View:
+    """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
+    goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
+    config, name = context.agent.config, type(context.agent).__name__
+    if config.hindsight == "none":
+        return view
+    if context.team:
+        raise ConfigError(
+            f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
+            "for one. Leave hindsight off."
+        )
+    if (stack := frame_stack_of(context.environment)) > 1:
+        raise ConfigError(
+            f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {stack} stacks goals, too, and "
+            "compute_reward takes single ones. Leave one of them off."
+        )
+    require_goals(context.engine.spaces.observation)
+    share = config.hindsight_goals / (config.hindsight_goals + 1)
+    rng = generator(context.setup.seed, stream)
+    outcome = GoalOutcome(context.environment)
+    return Hindsight(view, outcome, rng, config.hindsight, share, functools.partial(_warn, outcome.name))
+
+
+def _warn(name: str, stored: float, found: float) -> None:
+    warnings.warn(
+        f"{name}: a step was rewarded with {stored:g}, and compute_reward gives {found:g} for its goals. Hindsight "
+        "mixes both, so that goals count by where their rewards come from. Where a wrapper changes rewards, give it a "
+        "compute_reward that changes them likewise: wrappers are asked first.",
+        stacklevel=2,
+    )
+
+
+class OffPolicySequenceLearning(OffPolicyLearning):
+    """Sequences of transitions, with the recurrent state that they were acted with where the config stores it."""
+
+    name = "sequences"
+    config = SequenceConfig
+    multi_agent = False
+
+    def check_shared_replay(self, agent: Agent) -> None:
+        LearningKind.check_shared_replay(self, agent)
+
+    def extras(self, context: TrainingContext) -> Extras:
+        stored = context.agent.config.stored_state
+        if stored and context.data is not None:
+            raise ConfigError(
+                f"{type(context.agent).__name__}: stored_state = True, but recorded episodes hold no recurrent states. "
+                "Give stored_state=False: sequences then start from zeros, and burn_in warms the state up."
+            )
+        return {RECURRENT_STATE: ((context.engine.state_size,), np.dtype(np.float32))} if stored else {}
+
+    def view(self, context: TrainingContext) -> View:
+        config = context.agent.config
+        return Sequences(config.gamma, config.sequence_length, config.burn_in)

@@ -1,38 +1,46 @@
-"""Learning from rollouts of the present policy, which are forgotten afterwards."""
+"""Learning from rollouts of the present policy, which are forgotten afterwards; of one that may be a few updates old,
+corrected by importance ratios; and with rewards that compare its steps with those of an expert."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
 
 from etude.adapt.adaptation import values_reached
+from etude.agent import Agent
 from etude.base.data import LOG_PROB, RECURRENT_STATE, SAMPLED_ACTION, Batch, Update
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
-from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig
+from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig, UnrollsConfig
 from etude.engines.gradients import GradientSource
 from etude.multi_agent.joint import ACTIVE
-from etude.protocols import Replay
+from etude.protocols import Explorer, Replay
 from etude.replay import (
     Advantages,
     AdvantageSequences,
     Buffer,
     ColumnEpochs,
+    Demonstrations,
     Epochs,
     MultiAgentAdvantages,
     Ring,
     Selector,
+    Unrolls,
     View,
 )
 from etude.replay.sizes import Extras
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind
+from etude.training.kinds.kind import LearningKind, LoopParts
+from etude.training.kinds.recorded import recorded_buffer
+from etude.training.learner import Learner
 from etude.training.progress import RunProgress
+from etude.training.sources import Sources
 from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
@@ -165,3 +173,57 @@ class OnPolicySchedule:
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()
+
+
+class UnrollLearning(OnPolicyLearning):
+    """The whole rollout of each environment."""
+
+    name = "unrolls"
+    config = UnrollsConfig
+    multi_agent = False
+
+    def selector(self, config: Any) -> Selector:
+        return ColumnEpochs()
+
+    def view(self, context: TrainingContext) -> View:
+        return Unrolls(context.agent.config.gamma)
+
+
+class ImitationLearning(OnPolicyLearning):
+    """Advantages of the rewards that `Agent.reward` computes, with as many recorded steps of the expert in each
+    batch. The normaliser starts from the expert's observations."""
+
+    name = "demonstrations"
+    multi_agent = False
+    uses_data = True
+
+    def check_rewriting(self, context: TrainingContext) -> None:
+        raise ConfigError(
+            f"rewrite= changes the environment's rewards; {type(context.agent).__name__} learns from rewards of its "
+            "own model. Leave it out."
+        )
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.single is None:
+            raise ConfigError(
+                f"{type(agent).__name__} compares its steps with one expert's: give data= one file or Dataset, without "
+                "shares."
+            )
+        return self
+
+    def view(self, context: TrainingContext) -> View:
+        config, engine = context.agent.config, context.engine
+        expert = recorded_buffer(context, context.recorded(), folder=None, stream="expert")
+        if (steps := context.recorded().steps()) is not None:
+            expert.add(steps)
+        return Demonstrations(Advantages(config.gamma, config.gae_lambda, engine.value), expert, engine.reward)
+
+    def example_bytes(self, context: TrainingContext) -> int:
+        return 2 * super().example_bytes(context)  # the expert's step comes with the policy's
+
+    def loop_parts(
+        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
+    ) -> LoopParts:
+        if (steps := context.recorded().steps()) is not None:
+            learner.follow_moments(steps)
+        return super().loop_parts(learner, context, make_explorer)

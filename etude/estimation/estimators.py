@@ -14,7 +14,12 @@ the observation under the target; gamma: the discount factor.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
 import numpy as np
+
+from etude.base.errors import ConfigError
 
 
 def importance_sampling(
@@ -67,3 +72,63 @@ def normalised(terms: np.ndarray, weight: np.ndarray) -> np.ndarray:
         total = weight.mean(0)
         mean = (weight * terms).mean(0) / total
         return (mean + weight * (terms - mean) / total).sum(1)
+
+
+def doubly_robust(reward: np.ndarray, log_ratio: np.ndarray, q: np.ndarray, v: np.ndarray, gamma: float) -> np.ndarray:
+    """Unbiased whatever the model; the better the model, the smaller the variance. Jiang & Li 2016,
+    arXiv:1511.03722, equation 10, with the recursion written as a sum."""
+    error = weights(log_ratio) * discounted(reward - q, gamma)
+    return (error + weights_before(log_ratio) * discounted(v, gamma)).sum(1)
+
+
+def weighted_doubly_robust(
+    reward: np.ndarray, log_ratio: np.ndarray, q: np.ndarray, v: np.ndarray, gamma: float
+) -> np.ndarray:
+    """The same with weights as shares in those of all episodes at a step. Biased and consistent. Thomas & Brunskill
+    2016, arXiv:1604.00923, section 5."""
+    error = normalised(discounted(reward - q, gamma), weights(log_ratio))
+    return error + normalised(discounted(v, gamma), weights_before(log_ratio))
+
+
+def direct(reward: np.ndarray, log_ratio: np.ndarray, q: np.ndarray, v: np.ndarray, gamma: float) -> np.ndarray:
+    """The model's values of the first observations. As right as the model: no weights correct it."""
+    return v[:, 0].astype(np.float64)
+
+
+Estimator = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, float], np.ndarray]
+"""From reward, log_ratio, q, v [E, T] and gamma to contributions [E]; see this module."""
+
+
+class Method(NamedTuple):
+    """An estimator, whether it reads ratios of probabilities and values of a model, and whether its weights are shares
+    in those of all episodes."""
+
+    estimator: Estimator
+    ratios: bool
+    values: bool
+    shares: bool = False
+
+
+METHODS = {
+    "is": Method(importance_sampling, True, False),
+    "pdis": Method(per_decision, True, False),
+    "wis": Method(weighted, True, False, shares=True),
+    "trajectory_wis": Method(weighted_trajectories, True, False, shares=True),
+    "dm": Method(direct, False, True),
+    "dr": Method(doubly_robust, True, True),
+    "wdr": Method(weighted_doubly_robust, True, True, shares=True),
+    "fqe": Method(direct, False, True),
+}
+SIMULATION = "simulation"  # episodes of the environment, beside the estimates
+
+
+def chosen(methods: str | Iterable[str]) -> tuple[str, ...]:
+    """The names in their order, once each; ConfigError for one that there is not, and where there are none."""
+    names = tuple(dict.fromkeys((methods,) if isinstance(methods, str) else methods))
+    known = [*METHODS, SIMULATION]
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"There is no method {name!r} of estimation. There are {', '.join(known)}.")
+    if not names:
+        raise ConfigError(f"methods names no method of estimation. Give at least one of {', '.join(known)}.")
+    return names
