@@ -123,7 +123,7 @@ def strategy_replicas(strategy: Any) -> Any:
 def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy) -> Engine:
     """An engine that trains on several devices."""
     if name == "torch":
-        from etude.engines.torch_replicas import ReplicatedTorchEngine
+        from etude.engines.torch_group import ReplicatedTorchEngine
 
         return ReplicatedTorchEngine(agent, spaces, seed, replicas, busy)
     check_home(name)
