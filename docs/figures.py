@@ -13,7 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter
 from measured import BENCHMARKS, HERE, curves
 
-from etude.report.plots import COLOURS, aggregate
+from etude.report.pictures import COLOURS
+from etude.report.statistics import aggregate
 
 FIGURES = HERE / "figures"
 DRAWN = ("defaults.png", "evolution.svg", "simultaneous.svg")  # by the benchmarks themselves
@@ -33,7 +34,7 @@ def learning(path: Path) -> None:
         for algorithm in algorithms:
             colour = COLOURS[ALGORITHMS.index(algorithm)]
             (runs,) = [runs for name, runs in curves(algorithm).items() if name.stem == f"{algorithm}_{environment}"]
-            steps, mean, low, high = aggregate([run.curve() for run in runs], "range")
+            steps, mean, low, high = aggregate([run.curve() for run in runs], "range", "mean")
             axes.plot(steps, mean, color=colour, linewidth=1.8, label=f"{title(algorithm)}, {len(runs)} seeds")
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.set_xlim(0, SHOWN_STEPS.get(environment))

@@ -146,5 +146,5 @@ if __name__ == "__main__":
     (HERE / "curves").mkdir(exist_ok=True)
     for name in ALGORITHMS:
         for path, runs in curves(name).items():
-            draw_runs(runs, path, "range")
+            draw_runs(runs, path, statistic="mean", band="range")
     figures.draw()

@@ -43,14 +43,14 @@ class FindOptions:
 @dataclass(frozen=True)
 class FindRate(FindOptions):
     """Train ALGORITHM on ENV with a learning rate that grows from update to update, and suggest one: where reward or
-    loss improves fastest, below where the loss diverges. Nothing is saved but the pictures.
+    loss improves fastest, below where the loss diverges. Nothing is saved but the picture.
     """
 
     updates: int = 500  # gradient steps from the first rate to the last
     start_lr: float = 1e-5  # the first learning rate
     end_lr: float = 1.0  # the last learning rate
     window: int = 7  # episodes that normalise the reward in the picture
-    plot: Path | None = None  # a PNG of the reward; NAME-loss.png beside it has the loss
+    plot: Path | None = None  # a picture of what the suggestion was read from: .png, .svg or .pdf
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
         N=options.updates, window_size=options.window, start_lr=options.start_lr, end_lr=options.end_lr,
         episodes=options.episodes, steps=options.steps,
     )  # fmt: skip
-    drawn = [] if options.plot is None else _drawn(finder, options.plot)
+    if options.plot is not None:
+        finder.plot(options.plot)
     if found.rate is None:
         say(f"No learning rate is suggested: {found.reason}")
         return 1
@@ -137,20 +138,9 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
         return 0
     say(f"Learning rate {found.rate:.3g}: {found.reason}")
     say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
-    say("".join(f"{path}\n" for path in drawn))
+    say("" if options.plot is None else f"Drawn: {options.plot}\n")
     rows([(shlex.join([*training, "--set.learning-rate", f"{found.rate:.3g}"]), "train with it")], indent="  ")
     return 0
-
-
-def _drawn(finder: Any, path: Path) -> list[Path]:
-    found = []
-    skipped = len(finder.losses) // 20
-    if len(finder.rewards):
-        finder.plot_reward(0, 0, path=path)
-        found.append(path)
-    loss = path.with_stem(f"{path.stem}-loss")
-    finder.plot_loss(0, skipped, path=loss)
-    return [*found, loss]
 
 
 def _find_optimizer(run: Any, options: Any) -> int:

@@ -9,8 +9,7 @@ from etude.report.episodes import EpisodeLines
 from etude.report.event_lines import EventLines
 from etude.report.filming import Video
 from etude.report.json_lines import JsonLines, read_records
-from etude.report.plots import draw_episodes, draw_run, draw_runs
-from etude.report.rates import draw_rates
+from etude.report.plots import draw_episodes, draw_estimates, draw_run, draw_runs, plot
 from etude.report.series import read_run
 from etude.report.studies import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
 from etude.report.sweeps import SweepProgress
@@ -19,6 +18,7 @@ from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
     "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "JsonLines", "Progress", "StudyTable", "SweepProgress",
-    "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_importance", "draw_parallel_coordinates",
-    "draw_rates", "draw_run", "draw_runs", "read_records", "read_run", "write_film", "write_gif", "write_video",
+    "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_estimates", "draw_importance",
+    "draw_parallel_coordinates", "draw_run", "draw_runs", "plot", "read_records", "read_run", "write_film", "write_gif",
+    "write_video",
 ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
-from etude.report.series import Series
+from etude.report.series import Series, common_quantity
 
 NAMED = 3  # differences that a label names; it counts the others
+FEW = 8  # configurations whose labels all differ
 
 
 class Line(NamedTuple):
@@ -18,29 +19,44 @@ class Line(NamedTuple):
     runs: tuple[Series, ...]
 
 
-def lines_of(runs: Iterable[Series], labels: Sequence[str] = ()) -> tuple[list[Line], list[str]]:
-    """(the lines of a panel, what a reader should know). A line for each algorithm and configuration; with `labels`,
-    one for each run, a line for each label. Of runs with one seed the longest is drawn."""
-    groups: dict[Any, list[Series]] = {}
-    for i, run in enumerate(runs):
-        key = labels[i] if labels else (run.algorithm, *sorted(run.configuration.items()))
-        groups.setdefault(key, []).append(run)
-    notes: list[str] = []
-    distinct = {key: _one_for_each_seed(group, notes) for key, group in groups.items()}
-    firsts = [group[0] for group in distinct.values()]
-    return [Line(key if labels else _label(group[0], firsts), tuple(group)) for key, group in distinct.items()], notes
+class Comparison(NamedTuple):
+    """What a picture of several runs compares: a panel of lines for each environment, by title. All lines have the same
+    metric. notes: what a reader should know."""
+
+    panels: dict[str, list[Line]]
+    quantity: str
+    notes: tuple[str, ...]
 
 
-def lines_in(runs: Sequence[Series], labels: Sequence[str] = ()) -> tuple[dict[str, list[Line]], list[str]]:
-    """(the lines of each environment's panel, notes): see `lines_of`."""
+def compared(runs: Sequence[Series], labels: Sequence[str] = ()) -> Comparison:
+    """A line for each algorithm and configuration; with `labels`, one for each run, a line for each label. Of runs with
+    one seed the longest is drawn. ConfigError where there is nothing to draw."""
+    if not runs:
+        raise ConfigError("No runs to draw. Give at least one run directory.")
     if labels and len(labels) != len(runs):
         raise ConfigError(f"{len(labels)} labels for {len(runs)} runs; expected one for each, in their order.")
-    lines, notes = {}, []
-    for environment in sorted({run.environment for run in runs}):
-        here = [i for i, run in enumerate(runs) if run.environment == environment]
-        lines[environment], found = lines_of([runs[i] for i in here], [labels[i] for i in here] if labels else ())
-        notes += found
-    return lines, notes
+    quantity, notes, panels = common_quantity(runs), list[str](), dict[str, list[Line]]()
+    found = [(run.of(quantity), labels[i] if labels else None) for i, run in enumerate(runs)]
+    found = [(run, label) for run, label in found if len(run.curve()[0])]
+    if len(found) < len(runs):
+        notes.append(f"{len(runs) - len(found)} of {len(runs)} runs are left out: they have no {quantity}.")
+    for environment in sorted({run.environment for run, _ in found}):
+        here = [(run, label) for run, label in found if run.environment == environment]
+        algorithms = {run.algorithm for run, _ in here}
+        title = f"{here[0][0].algorithm} on {environment}" if len(algorithms) == 1 else environment
+        panels[title] = _lines(here, notes)
+    return Comparison(panels, quantity, tuple(notes))
+
+
+def _lines(runs: Sequence[tuple[Series, str | None]], notes: list[str]) -> list[Line]:
+    """The lines of a panel, from runs and the labels that they were given."""
+    groups: dict[Any, list[Series]] = {}
+    for run, label in runs:
+        key = (run.algorithm, *sorted(run.configuration.items())) if label is None else label
+        groups.setdefault(key, []).append(run)
+    distinct = [_one_for_each_seed(group, notes) for group in groups.values()]
+    given = [key for key in groups if isinstance(key, str)]
+    return list(map(Line, given or _labels([group[0] for group in distinct]), map(tuple, distinct)))
 
 
 def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
@@ -56,11 +72,36 @@ def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
     return sorted(longest.values(), key=lambda run: run.seed)
 
 
-def _label(run: Series, firsts: Sequence[Series]) -> str:
-    """The algorithm, and where other lines of it differ, in what."""
-    alike = [other.configuration for other in firsts if other.algorithm == run.algorithm]
-    names = dict.fromkeys(name for configuration in alike for name in configuration)
-    differing = [name for name in names if len({configuration.get(name) for configuration in alike}) > 1]
-    words = [f"{name}={run.configuration.get(name, 'none')}" for name in differing[:NAMED]]
-    more = [f"and {len(differing) - NAMED} more"] if len(differing) > NAMED else []
-    return " ".join([run.algorithm, *words, *more])
+def _labels(runs: Sequence[Series]) -> list[str]:
+    """What each differs in from others of its algorithm, and the algorithm, where there are several or nothing else
+    differs."""
+    algorithms = {run.algorithm for run in runs}
+    words: dict[int, list[str]] = {i: [] for i in range(len(runs))}
+    for algorithm in algorithms:
+        alike = [i for i, run in enumerate(runs) if run.algorithm == algorithm]
+        names = dict.fromkeys(name for i in alike for name in runs[i].configuration)
+        values = {name: [runs[i].configuration.get(name, "none") for i in alike] for name in names}
+        differing = {name: _short(found) for name, found in values.items() if len(set(found)) > 1}
+        for place, i in enumerate(alike):
+            words[i] = [f"{name}={texts[place]}" for name, texts in list(differing.items())[:NAMED]]
+            words[i] += [f"and {len(differing) - NAMED} more"] if len(differing) > NAMED else []
+    return [
+        " ".join([run.algorithm, *words[i]] if len(algorithms) > 1 or not words[i] else words[i])
+        for i, run in enumerate(runs)
+    ]
+
+
+def _short(values: Sequence[str]) -> list[str]:
+    """These values with three significant digits, or with more where a few would else be the same."""
+    for digits in (3, 6, 17):
+        texts = [_rounded(value, digits) for value in values]
+        if len(values) > FEW or len(set(texts)) == len(set(values)):
+            break
+    return texts
+
+
+def _rounded(value: str, digits: int) -> str:
+    try:
+        return value if value.lstrip("-").isdigit() else f"{float(value):.{digits}g}"
+    except ValueError:  # a word, or several numbers
+        return value

@@ -1,4 +1,4 @@
-"""Pictures of an evolving population."""
+"""Pictures of an evolving population. All return the matplotlib figure, and write it to `path` where one is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
-from etude.report.plots import COLOURS, new_figure, write_figure
+from etude.report.pictures import GREY, finish, grid, legend, picture
+from etude.report.plots import named
 
 
 class MemberCurve(NamedTuple):
@@ -28,68 +29,88 @@ class MemberCurve(NamedTuple):
     units: int
 
 
-def draw_evolution(members: Sequence[MemberCurve], path: str | Path) -> None:
-    """Panels of fitness, network size, and each hyperparameter that differs between members, over environment steps of
-    all members and of evaluations. Writes a PNG; ConfigError where nothing was evaluated."""
+def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = None) -> Any:
+    """Panels of fitness, network size, and each hyperparameter, as far as they differ between members, over environment
+    steps of all members and of evaluations. The legend names the fittest members, others are grey. ConfigError where
+    nothing was evaluated."""
     _check(members)
-    names = [name for name in members[0].hyperparameters if len({m.hyperparameters.get(name) for m in members}) > 1]
-    figure, rows = new_figure(2), 1 + (1 + len(names)) // 2
-    figure.set_size_inches(12.8, 4.0 * rows)
-    panels = list(figure.subplots(rows, 2, squeeze=False).reshape(-1))
-    for axes in panels[2 + len(names) :]:
-        axes.remove()
-    panels = panels[: 2 + len(names)]
+    held = {"hidden units and filters": [member.units for member in members]}
+    held |= {name: [m.hyperparameters[name] for m in members] for name in members[0].hyperparameters}
+    held = {name: values for name, values in held.items() if len(set(values)) > 1}
     by_number = {member.number: member for member in members}
-    for member in members:
-        colour = COLOURS[member.number % len(COLOURS)]
-        fitness = _with_birth(member, by_number)
-        panels[0].plot(*zip(*fitness, strict=True), "o-", color=colour, linewidth=1.2, markersize=3, alpha=0.8)
-        span = [at for at, _ in fitness]
-        for axes, value in zip(panels[1:], [member.units, *(member.hyperparameters[n] for n in names)], strict=True):
-            axes.plot(span, [value] * len(span), "-", color=colour, linewidth=1.6, alpha=0.8)
-    best = [max(point[2] for m in members for point in m.points if point[1] <= at) for at in _times(members)]
-    panels[0].step(_times(members), best, where="post", color="#000000", linewidth=1.0, linestyle="--", label="best")
-    panels[0].legend(frameon=False, fontsize="small")
-    for axes, label in zip(panels, ["fitness", "hidden units and filters", *names], strict=True):
-        _finish(axes, "environment steps of all members and evaluations", label)
-    for axes, name in zip(panels[2:], names, strict=True):
-        values = [member.hyperparameters[name] for member in members]
-        if min(values) > 0 and max(values) > 3 * min(values):
-            axes.set_yscale("log")
-    write_figure(figure, path)
+    best = {f"member {m.number}": max((value for *_, value in m.points), default=-math.inf) for m in members}
+    names = named([*best], [*best.values()])
+    (columns, rows), times = grid(1 + len(held)), _times(members)
+    with picture(path, columns, rows) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+        for axes in panels[1 + len(held) :]:
+            axes.remove()
+        for i, member in enumerate(members):
+            colour, label = names[f"member {member.number}"]
+            look = {"color": colour, "markersize": 3, "linewidth": 1.2, "zorder": 1 if colour == GREY else 2}
+            fitness = _with_birth(member, by_number)
+            panels[0].plot(*zip(*fitness, strict=True), "o-", label=label, **look)
+            for axes, values in zip(panels[1:], held.values(), strict=False):
+                axes.plot([at for at, _ in fitness], [values[i]] * len(fitness), "o-", **look)
+        highest = [max(value for m in members for _, at, value in m.points if at <= time) for time in times]
+        panels[0].step(times, highest, where="post", color=GREY, linewidth=1.0, linestyle="--", label="highest so far")
+        finish(panels[0], "fitness of the members", up="mean return of an evaluation")
+        for axes, (name, values) in zip(panels[1:], held.items(), strict=False):
+            finish(axes, name)
+            _scale(axes, values)
+        figure.supxlabel("environment steps of all members and evaluations", fontsize="medium")
+        legend(figure)
+    return figure
 
 
-def draw_lineage(members: Sequence[MemberCurve], path: str | Path) -> None:
+def _scale(axes: Any, values: Sequence[float]) -> None:
+    """A logarithmic axis for numbers far apart, which says so; whole numbers have whole ticks."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
+    whole = all(float(value).is_integer() for value in values)
+    if min(values) > 0 and max(values) > 3 * min(values):
+        axes.set_yscale("log", base=2 if whole else 10)
+        axes.set_ylabel("logarithmic")
+        axes.yaxis.set_minor_formatter(NullFormatter())
+        if whole:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    elif whole:
+        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+
+
+def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None) -> Any:
     """A line for each member, over its own environment steps, coloured by fitness; that of a copy begins at its
-    parent's. Writes a PNG; ConfigError where nothing was evaluated."""
+    parent's. ConfigError where nothing was evaluated."""
     from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
 
     _check(members)
     rows = {number: row for row, number in enumerate(_in_order(members))}
     values = [value for member in members for _, _, value in member.points if math.isfinite(value)]
     low, high = min(values), max(values)
-    figure = new_figure(1)
-    figure.set_size_inches(9.0, max(3.0, 0.24 * len(members) + 1.0))
-    axes, colours = figure.subplots(), colormaps["viridis"]
-    for member in members:
-        row, before = rows[member.number], member.born
-        if member.parent is not None:
-            axes.plot([before, before], [rows[member.parent], row], color="#999999", linewidth=0.8, zorder=1)
-        for step, _, value in member.points:
-            share = (value - low) / (high - low) if high > low and math.isfinite(value) else 0.0
-            axes.plot([before, step], [row, row], color=colours(share), linewidth=3.5, solid_capstyle="butt", zorder=2)
-            before = step
-        label = f" {member.number}" + (f": {member.change}" if member.change else "")
-        axes.annotate(label, (before, row), fontsize=6, va="center")
-    axes.set(yticks=[])
-    axes.spines["left"].set_visible(False)
-    axes.set_xlim(0, 1.25 * max(step for member in members for step, *_ in member.points))  # room for labels
-    _finish(axes, "environment steps of a member", "")
-    from matplotlib.cm import ScalarMappable
-    from matplotlib.colors import Normalize
-
-    figure.colorbar(ScalarMappable(Normalize(low, high), colours), ax=axes, label="fitness")
-    write_figure(figure, path)
+    scale = Normalize(low, high) if high > low else Normalize(low - 1, high + 1)  # all equal: the colour of the middle
+    coloured = ScalarMappable(scale, colormaps["viridis"])
+    with picture(path) as figure:
+        figure.set_size_inches(6.4, max(3.0, 0.24 * len(members) + 1.2))
+        axes = figure.subplots()
+        for member in members:
+            row, before = rows[member.number], member.born
+            if member.parent is not None:
+                axes.plot([before, before], [rows[member.parent], row], color=GREY, linewidth=0.8, zorder=1)
+            for step, _, value in member.points:
+                colour = coloured.to_rgba(value if math.isfinite(value) else low)
+                axes.plot([before, step], [row, row], color=colour, linewidth=3.5, solid_capstyle="butt", zorder=2)
+                before = step
+            label = f" {member.number}" + (f": {member.change}" if member.change else "")
+            axes.annotate(label, (before, row), fontsize="x-small", va="center")
+        finish(axes, "Lineage: number of each member, and what changed", "environment steps of a member")
+        axes.set(yticks=[])
+        axes.spines["left"].set_visible(False)
+        axes.set_xlim(0, 1.6 * max(step for member in members for step, *_ in member.points))  # room for labels
+        ticks = None if high > low else [low]
+        figure.colorbar(coloured, ax=axes, label="fitness: mean return of an evaluation", ticks=ticks)
+    return figure
 
 
 def _check(members: Sequence[MemberCurve]) -> None:
@@ -122,12 +143,3 @@ def _in_order(members: Sequence[MemberCurve]) -> list[int]:
         found.append(number)
         waiting += reversed(children.get(number, []))
     return found
-
-
-def _finish(axes: Any, across: str, up: str) -> None:
-    from matplotlib.ticker import EngFormatter
-
-    axes.set(xlabel=across, ylabel=up)
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.grid(True, alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)

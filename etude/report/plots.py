@@ -1,4 +1,5 @@
-"""Learning curves as pictures: one run, or several aggregated over their seeds. No display is needed."""
+"""Pictures of runs: the curves of one, or of several that are compared. All return the matplotlib figure, and write it
+to `path` where one is given: a PNG, SVG or PDF."""
 
 from __future__ import annotations
 
@@ -11,200 +12,272 @@ import numpy as np
 
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
-from etude.checkpoint import replacing
-from etude.report.configurations import Line, lines_in
-from etude.report.series import Series
+from etude.report.configurations import Comparison, Line, compared
+from etude.report.pictures import COLOURS, ENTRIES, GREY, Style, finish, grid, legend, picture
+from etude.report.series import EVALUATION, TRAINING, Series, find_runs, read_run, series_of
+from etude.report.statistics import (
+    BANDS,
+    STATISTICS,
+    Band,
+    Statistic,
+    aggregate,
+    performance_profile,
+    probability_of_improvement,
+)
 
-# Okabe & Ito 2008, "Color universal design": told apart with every kind of colour vision, and in print.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-BOOTSTRAP_SAMPLES = 2000
-LEGEND = 32  # characters in a line of the legend
-GRID = 200  # points of a curve that is averaged over seeds
-Band = Literal["range", "bootstrap"]
-Statistic = Literal["mean", "iqm"]
-STATISTICS: dict[Statistic, str] = {"mean": "mean", "iqm": "interquartile mean"}
-BANDS: dict[Band, str] = {"range": "range over seeds", "bootstrap": "95 % interval"}
-
-
-def draw_run(run: Series, path: str | Path) -> None:
-    """One run: the return of training, as it was and smoothed, and of each evaluation with its spread; with several
-    agents also the mean return of each. A panel below has the hyperparameters that rules have changed. Writes a PNG."""
-    figure = new_figure(1, 2 if run.adjusted else 1)
-    axes, *below = figure.subplots(2 if run.adjusted else 1, squeeze=False, sharex=True)[:, 0]
-    if len(run.steps):
-        axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
-        axes.plot(run.steps, run.smoothed(), color=COLOURS[0], linewidth=1.6, label="training, smoothed")
-    if len(run.evaluated):
-        means = [returns.mean() for returns in run.evaluations]
-        low, high = ([f(returns) for returns in run.evaluations] for f in (np.min, np.max))
-        episodes = max(len(returns) for returns in run.evaluations)
-        axes.fill_between(run.evaluated, low, high, color=COLOURS[1], alpha=0.18, linewidth=0)
-        label = f"evaluation: mean and\nrange of {episodes} episodes"
-        axes.plot(run.evaluated, means, "o-", color=COLOURS[1], linewidth=1.6, markersize=3.5, label=label)
-    for i, (agent, (steps, returns)) in enumerate(run.by_agent.items()):
-        colour = COLOURS[2 + i % (len(COLOURS) - 2)]  # none of those above
-        axes.plot(steps, returns, "--", color=colour, linewidth=1.2, label=agent)
-    _finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", [run])
-    for panel in below:
-        _draw_adjusted(panel, run)
-    write_figure(figure, path)
+Kind = Literal["curves", "profile", "improvement"]
+KINDS: tuple[Kind, ...] = ("curves", "profile", "improvement")
+Names = Mapping[str, tuple[str, str]]  # by label, the colour of a line and its entry in the legend
 
 
-def _draw_adjusted(axes: Any, run: Series) -> None:
-    """Hyperparameters as multiples of what they were at first; of the first value that is not 0."""
-    for (name, (steps, values)), colour in zip(run.adjusted.items(), _cycle(len(run.adjusted)), strict=True):
-        first = values[np.flatnonzero(values)[0]]
-        axes.plot(steps, values / first, drawstyle="steps-post", color=colour, linewidth=1.4, label=name)
-    axes.set_yscale("log", base=2)
-    axes.yaxis.set_major_formatter("{x:g}")
-    _finish(axes, "", [run])
-    axes.set_ylabel("hyperparameter / its first value")
+def plot(
+    *runs: Any, metric: str | None = None, path: str | Path | None = None, kind: Kind = "curves",
+    statistic: Statistic = "iqm", band: Band = "bootstrap", labels: Sequence[str] = (), style: Style = "screen",
+) -> Any:  # fmt: skip
+    """Draw the curves of a run, or of several that are compared. Returns the matplotlib figure.
 
-
-def draw_runs(
-    runs: Sequence[Series],
-    path: str | Path,
-    band: Band = "bootstrap",
-    labels: Sequence[str] = (),
-    statistic: Statistic = "mean",
-) -> list[str]:
-    """Several runs: a panel for each environment, a line for each configuration of each algorithm, its mean over seeds,
-    each seed faint. Returns what a reader of the picture should know.
-
-    band: "bootstrap", the 95 % percentile interval of the mean over resampled seeds (Agarwal et al. 2021,
-        arXiv:2108.13264, whose strata are the panels here), or "range", from the lowest to the highest seed.
-    statistic: over seeds: the mean, or "iqm", the interquartile mean.
-    labels: one for each run; runs of one label are one line. Without them, lines are called by what they differ in.
-    Where seeds stopped at different steps, the mean and the band end with the first that stopped.
+    runs: run directories, folders of them, files of JSON lines, or records, such as `run.history`.
+    metric: a name in the records, such as train/entropy; None: the return. labels: one for each run.
+    Other arguments: see `draw_runs`.
     """
-    if not runs:
-        raise ConfigError("No runs to draw. Give at least one run directory.")
-    environments = sorted({run.environment for run in runs})
-    lines, notes = lines_in(runs, labels)
-    names = sorted({line.label for panel in lines.values() for line in panel})
-    colours = dict(zip(names, _cycle(len(names)), strict=True))
-    figure = new_figure(len(environments))
-    for axes, environment in zip(figure.subplots(1, len(environments), squeeze=False)[0], environments, strict=True):
-        for line in sorted(lines[environment]):
-            _draw_line(axes, line, colours[line.label], band, statistic)
-        _finish(axes, environment, [run for line in lines[environment] for run in line.runs])
-        if any(len(line.runs) > 1 for line in lines[environment]):
-            axes.get_legend().set_title(f"{STATISTICS[statistic]} and {BANDS[band]}", {"size": "small"})
-    write_figure(figure, path)
-    return notes
+    found = [each for given in runs for each in _read(given, metric)]
+    if len(found) == 1 and kind == "curves":
+        return draw_run(found[0], path, style)
+    return draw_runs(found, path, kind, statistic=statistic, band=band, labels=labels, style=style)
 
 
-def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = None) -> Any:
-    """One panel for each series of numbers by episode, with the mean over a twentieth of it. Written to `path`, or
-    shown in a window; returns the matplotlib figure."""
-    if not any(series.values()):
-        raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
-    figure = new_figure(len(series)) if path is not None else new_window(len(series))
-    for axes, (name, values) in zip(figure.subplots(1, len(series), squeeze=False)[0], series.items(), strict=True):
-        episodes = np.arange(1, len(values) + 1)
-        axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
-        width = max(1, len(values) // 20)
-        if width > 1:
-            mean = np.convolve(values, np.full(width, 1 / width), "valid")
-            axes.plot(episodes[width - 1 :], mean, color=COLOURS[0], linewidth=1.8, label=f"mean over {width}")
-            axes.legend(frameon=False, fontsize="small")
-        axes.set(xlabel="episode", ylabel=name)
-        axes.grid(True, alpha=0.3, linewidth=0.6)
-        axes.spines[["top", "right"]].set_visible(False)
-    if path is None:
-        figure.show()
-    else:
-        write_figure(figure, path)
+def _read(given: Any, metric: str | None) -> list[Series]:
+    if isinstance(given, str | Path):
+        return [read_run(path, metric) for path in find_runs(given)]
+    return [given if isinstance(given, Series) else series_of(given, metric)]
+
+
+def draw_run(run: Series, path: str | Path | None = None, style: Style = "screen") -> Any:
+    """One run: the return of training, as it was and smoothed, and of each evaluation with its range; with several
+    agents also the mean return of each. A panel below has the hyperparameters that rules have changed."""
+    rows, others = 2 if run.adjusted else 1, [*run.by_agent, *run.adjusted]
+    with picture(path, 1, rows, style) as figure:
+        axes, *below = figure.subplots(rows, squeeze=False, sharex=True)[:, 0]
+        names = named(others, [-float(i) for i in range(len(others))], COLOURS[2:])
+        if len(run.steps):
+            axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
+            axes.plot(run.steps, run.smoothed(), color=COLOURS[0], label=f"{TRAINING} (thin: as recorded)")
+        if len(run.evaluated):
+            low, high = ([f(returns) for returns in run.evaluations] for f in (np.min, np.max))
+            means, episodes = run.of(EVALUATION).curve()[1], max(map(len, run.evaluations))
+            axes.fill_between(run.evaluated, low, high, color=COLOURS[1], alpha=0.18, linewidth=0)
+            label = f"evaluation: mean of {episodes} episodes (shaded: their range)"
+            axes.plot(run.evaluated, means, "o-", color=COLOURS[1], markersize=3.5, label=label)
+        for agent, (steps, returns) in run.by_agent.items():
+            axes.plot(steps, returns, "--", color=names[agent][0], linewidth=1.2, label=names[agent][1])
+        finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", up=run.quantity)
+        for panel in below:
+            for name, (steps, values) in run.adjusted.items():  # as multiples of the first value that is not 0
+                first = values[np.flatnonzero(values)[0]]
+                panel.plot(steps, values / first, drawstyle="steps-post", color=names[name][0], label=names[name][1])
+            panel.set_yscale("log", base=2)
+            panel.yaxis.set_major_formatter("{x:g}")
+            finish(panel, up="value / first value")
+        figure.axes[-1].set_xlabel(run.unit)
+        legend(figure)
     return figure
 
 
-def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path) -> None:
-    """A row for each method: the estimate with its interval, beside the behaviour's own value. Writes a PNG."""
+def draw_runs(
+    runs: Sequence[Series] | Comparison,
+    path: str | Path | None = None,
+    kind: Kind = "curves",
+    *,
+    statistic: Statistic = "iqm",
+    band: Band = "bootstrap",
+    labels: Sequence[str] = (),
+    style: Style = "screen",
+) -> Any:
+    """Several runs: a panel for each environment, and a line for each configuration of each algorithm. The legend names
+    the highest ones, others are grey. All lines are of one metric: evaluations, or training where some run has under
+    two.
+
+    kind: "curves", a statistic over the seeds of each configuration, each seed faint; "profile", the share of its runs
+        that end above each return; "improvement", the probability that a run of the first configuration ends above one
+        of each other. Of Agarwal et al. 2021, arXiv:2108.13264, with 95 % percentile bootstrap intervals over seeds.
+    statistic: "iqm", the interquartile mean, "mean" or "median".
+    band: of curves: "bootstrap", the interval of the statistic, or "range", from the lowest to the highest seed.
+    labels: one for each run; runs of one label are one line. Without them, lines are called by what they differ in.
+    Where seeds stopped at different steps, the statistic and the band end with the first that stopped.
+    """
+    for name, given, known in (("kind", kind, KINDS), ("statistic", statistic, STATISTICS), ("band", band, BANDS)):
+        if given not in known:
+            raise ConfigError(f"{name} = {given!r}; expected {', '.join(known)}.")
+    found = runs if isinstance(runs, Comparison) else compared(runs, labels)
+    if kind == "improvement":
+        return _draw_improvement(found, path, style)
+    (columns, rows), names, across = grid(len(found.panels)), _names(found), _unit(found)
+    with picture(path, columns, rows, style) as figure:
+        panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
+        for axes in panels[len(found.panels) :]:
+            axes.remove()
+        for axes, (title, lines) in zip(panels, found.panels.items(), strict=False):
+            if kind == "profile":
+                _draw_profile(axes, lines, names)
+                finish(axes, title, f"{found.quantity} at the end", "share of runs above", steps=False)
+            else:
+                _draw_curves(axes, lines, names, band, statistic)
+                finish(axes, title, across, found.quantity)
+        legend(figure, _about(found, kind, band, statistic))
+    return figure
+
+
+def named(labels: Sequence[str], scores: Sequence[float], own: Sequence[str] = COLOURS) -> dict[str, tuple[str, str]]:
+    """By label, the colour of a line and its entry in the legend: for as many of the highest ones as there are colours
+    their own, for all others grey and a count."""
+    order = sorted(range(len(labels)), key=lambda i: scores[i] if np.isfinite(scores[i]) else -np.inf, reverse=True)
+    first = sorted(order[: len(own)])
+    found = {labels[i]: (colour, labels[i]) for i, colour in zip(first, own, strict=False)}
+    rest = [label for label in labels if label not in found]
+    return found | dict.fromkeys(rest, (GREY, f"{len(rest)} other{'s' if len(rest) > 1 else ''}"))
+
+
+def _names(found: Comparison) -> Names:
+    """The highest lines have names: by their mean rank in the panels that they are in."""
+    ranks: dict[str, list[float]] = {}
+    for lines in found.panels.values():
+        scores = [np.mean([run.score for run in line.runs]) for line in lines]
+        for place, i in enumerate(np.argsort(scores)):
+            ranks.setdefault(lines[i].label, []).append(place / len(lines))
+    labels = list(dict.fromkeys(line.label for lines in found.panels.values() for line in lines))
+    names, counts = named(labels, [float(np.mean(ranks[label])) for label in labels]), _counts(found)
+    if len(set(counts.values())) == 1:
+        return names
+    seeds = {label: f"{count} seed{'s' if count > 1 else ''}" for label, count in counts.items()}
+    return {
+        label: (colour, f"{entry}, {seeds[label]}" if entry == label else entry)
+        for label, (colour, entry) in names.items()
+    }
+
+
+def _counts(found: Comparison) -> dict[str, int]:
+    """By label, how many seeds a line has at most."""
+    counts: dict[str, int] = {}
+    for line in (line for lines in found.panels.values() for line in lines):
+        counts[line.label] = max(counts.get(line.label, 0), len(line.runs))
+    return counts
+
+
+def _unit(found: Comparison) -> str:
+    return " or ".join(sorted({run.unit for lines in found.panels.values() for line in lines for run in line.runs}))
+
+
+def _about(found: Comparison, kind: Kind, band: Band, statistic: Statistic) -> str:
+    """What lines and shading are."""
+    counts = _counts(found)
+    seeds = f"{max(counts.values())} seeds" if len(set(counts.values())) == 1 else "the seeds"
+    best = f"the {len(COLOURS)} highest of {len(counts)}; " if len(counts) > len(COLOURS) else ""
+    if max(counts.values()) == 1:
+        return f"{best}one seed each" if len(counts) > 1 else ""
+    if kind == "profile":
+        return f"{best}{seeds}; shaded: {BANDS['bootstrap']}"
+    return f"{best}{STATISTICS[statistic][0]} of {seeds}; shaded: their {BANDS[band]}; thin: each"
+
+
+def _draw_curves(axes: Any, lines: Sequence[Line], names: Names, band: Band, statistic: Statistic) -> None:
+    from matplotlib.collections import LineCollection
+
+    grey = [line for line in lines if names[line.label][0] == GREY]
+    centres = [aggregate([run.curve() for run in line.runs], "range", statistic)[:2] for line in grey]
+    if grey:
+        label = names[grey[0].label][1]
+        axes.add_collection(LineCollection(list(map(np.column_stack, centres)), 0.7, GREY, alpha=0.4, label=label))
+    for line in lines:
+        colour, label = names[line.label]
+        if colour == GREY:
+            continue
+        curves = [run.curve() for run in line.runs]
+        steps, centre, low, high = aggregate(curves, band, statistic)
+        if len(curves) > 1:
+            faint = min(0.25, 4 / len(curves))
+            axes.add_collection(LineCollection(list(map(np.column_stack, curves)), 0.7, colour, alpha=faint))
+            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+        axes.plot(steps, centre, color=colour, label=label, marker="." if len(steps) == 1 else None)
+    axes.autoscale_view()
+
+
+def _draw_profile(axes: Any, lines: Sequence[Line], names: Names) -> None:
+    scores = {line.label: np.array([run.score for run in line.runs]) for line in lines}
+    every = np.concatenate(list(scores.values()))
+    thresholds = np.linspace(every.min(), every.max(), 201)
+    for label, own in scores.items():
+        colour, entry = names[label]
+        share, low, high = performance_profile(own, thresholds)
+        grey = colour == GREY
+        look = {"alpha": 0.4, "linewidth": 0.7} if grey else {}
+        axes.plot(thresholds, share, color=colour, label=entry, **look)
+        if len(own) > 1 and not grey:
+            axes.fill_between(thresholds, low, high, color=colour, alpha=0.18, linewidth=0)
+
+
+def _draw_improvement(found: Comparison, path: str | Path | None, style: Style) -> Any:
+    """A row for each line but the first: the probability that a run of the first ends above one of it."""
+    by_label = {
+        label: {title: np.array([run.score for run in line.runs]) for title, lines in found.panels.items()
+                for line in lines if line.label == label}
+        for label in _names(found)
+    }  # fmt: skip
+    first = next(iter(found.panels.values()))[0].label
+    others = [label for label in by_label if label != first and by_label[label].keys() & by_label[first].keys()]
+    if not others:
+        raise ConfigError(
+            "The probability of improvement compares two or more sets of runs on the same environment; got one. Give "
+            "runs of another configuration, or labels."
+        )
+    with picture(path, 1, 1, style) as figure:
+        axes = figure.subplots()
+        for row, label in enumerate(others[:ENTRIES]):
+            tasks = [title for title in by_label[first] if title in by_label[label]]
+            value, low, high = probability_of_improvement(
+                *([by_label[each][title] for title in tasks] for each in (first, label))
+            )
+            draw_interval(axes, row, value, low, high)
+        axes.axvline(0.5, color=GREY, linestyle="--", linewidth=1.2)
+        shown = [textwrap.fill(label, 24) for label in others[:ENTRIES]]
+        axes.set(yticks=range(len(shown)), yticklabels=shown, xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5))
+        title = textwrap.fill(f"{first}: probability of improvement over", 44)
+        finish(axes, title, "probability (bars: 95 % bootstrap interval)", steps=False)
+    return figure
+
+
+def draw_interval(axes: Any, row: int, value: float, low: float, high: float) -> None:
+    """A value and its interval, in a row."""
+    axes.plot([low, high], [row, row], color=COLOURS[0], linewidth=2.5, alpha=0.45)
+    axes.plot([value], [row], "o", color=COLOURS[0], markersize=6)
+
+
+def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = None) -> Any:
+    """One panel for each series of numbers by episode, with the mean over a twentieth of it. Without a path it is shown
+    in a window."""
+    if not any(series.values()):
+        raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
+    with picture(path, 1, len(series), window=True) as figure:
+        for axes, (name, values) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
+            episodes = np.arange(1, len(values) + 1)
+            axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
+            width = max(1, len(values) // 20)
+            if width > 1:
+                mean = np.convolve(values, np.full(width, 1 / width), "valid")
+                axes.plot(episodes[width - 1 :], mean, color=COLOURS[0])
+            finish(axes, f"{name} of each episode, and mean over {width}", "episode", name)
+    return figure
+
+
+def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path | None = None) -> Any:
+    """A row for each method: the estimate with its interval, beside the behaviour's own value."""
     found = list(estimates.values())
-    figure = new_figure(1)
-    axes = figure.subplots()
-    for row, each in enumerate(found):
-        axes.plot([each.low, each.high], [row, row], color=COLOURS[0], linewidth=2.5, alpha=0.45)
-        axes.plot([each.value], [row], "o", color=COLOURS[0], markersize=6)
-    axes.axvline(found[0].behaviour, color=COLOURS[1], linestyle="--", linewidth=1.4, label="the behaviour's own")
-    axes.set(yticks=range(len(found)), yticklabels=[each.method for each in found], xlabel="mean discounted return")
-    axes.invert_yaxis()
-    axes.grid(True, axis="x", alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    write_figure(figure, path)
-
-
-def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
-    """The mean without the lowest and the highest quarter (rounded down) along an axis. Agarwal et al. 2021,
-    arXiv:2108.13264."""
-    count = values.shape[axis]
-    return np.sort(values, axis).take(range(count // 4, count - count // 4), axis).mean(axis)
-
-
-def aggregate(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band, statistic: Statistic = "mean"
-) -> tuple[np.ndarray, ...]:
-    """(steps, mean, low, high) over S curves of (steps, returns), each [G], on the steps that all of them cover."""
-    over = interquartile_mean if statistic == "iqm" else np.mean
-    first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
-    shared = np.unique(np.concatenate([steps for steps, _ in curves]))
-    shared = shared[(shared >= first) & (shared <= last)]
-    grid = shared if len(shared) <= GRID else np.linspace(first, last, GRID)
-    values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
-    if band == "range":
-        return grid, over(values, 0), values.min(0), values.max(0)
-    picks = np.random.default_rng(0).integers(0, len(values), (BOOTSTRAP_SAMPLES, len(values)))
-    low, high = np.percentile(over(values[picks], 1), [2.5, 97.5], axis=0)
-    return grid, over(values, 0), low, high
-
-
-def _draw_line(axes: Any, line: Line, colour: str, band: Band, statistic: Statistic) -> None:
-    label, group = line
-    curves = [run.curve() for run in group]
-    kind = "evaluation" if all(len(run.evaluated) >= 2 for run in group) else "training"
-    if len(curves) > 1:
-        for steps, returns in curves:
-            axes.plot(steps, returns, color=colour, alpha=0.25, linewidth=0.8)
-    grid, mean, low, high = aggregate(curves, band, statistic)
-    seeds = f"{len(curves)} seeds" if len(curves) > 1 else f"seed {group[0].seed}"
-    lines = textwrap.wrap(label, LEGEND) or [label]  # a legend wider than the figure would leave no room for the axes
-    axes.plot(grid, mean, color=colour, linewidth=1.8, label="\n".join([*lines, f"{kind}, {seeds}"]))
-    if len(curves) > 1:
-        axes.fill_between(grid, low, high, color=colour, alpha=0.18, linewidth=0)
-
-
-def _cycle(count: int) -> list[str]:
-    return [COLOURS[i % len(COLOURS)] for i in range(count)]
-
-
-def new_figure(panels: float, rows: int = 1) -> Any:
-    """A figure as wide as so many panels, and with so many rows of them."""
-    from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
-
-    return Figure(figsize=(6.4 * panels, 4.0 * rows), dpi=150, layout="constrained")
-
-
-def new_window(panels: int) -> Any:
-    from matplotlib import pyplot  # the only place that opens windows
-
-    return pyplot.figure(figsize=(6.4 * panels, 4.0), layout="constrained")
-
-
-def _finish(axes: Any, title: str, runs: Sequence[Series]) -> None:
-    from matplotlib.ticker import EngFormatter
-
-    units, quantities = (sorted({getattr(run, name) for run in runs}) for name in ("unit", "quantity"))
-    axes.set(title=title, xlabel=" or ".join(units), ylabel=" or ".join(quantities))
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.grid(True, alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.set_xlim(left=0)
-    axes.legend(frameon=False, fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))  # never over a curve
-
-
-def write_figure(figure: Any, path: str | Path) -> None:
-    """Replace the picture whole, so that a viewer never sees half of one."""
-    path = Path(path)
-    with replacing(path) as file:
-        figure.savefig(file, format=path.suffix.lstrip(".") or "png")
+    with picture(path) as figure:
+        axes = figure.subplots()
+        for row, each in enumerate(found):
+            draw_interval(axes, row, each.value, each.low, each.high)
+        axes.axvline(found[0].behaviour, color=COLOURS[1], linestyle="--", label="mean of the recorded episodes")
+        axes.set(yticks=range(len(found)), yticklabels=[each.method for each in found])
+        axes.invert_yaxis()
+        finish(axes, "Off-policy estimates", "mean discounted return (bars: interval)", steps=False)
+        legend(figure)
+    return figure

@@ -2,37 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.report.plots import COLOURS, new_figure, new_window, write_figure
+from etude.report.pictures import COLOURS, finish, legend, picture
+
+
+class RatePanel(NamedTuple):
+    """What is drawn over learning rates: values [n] at rates [n], and their smoothed curve, where there is one.
+
+    y_lim: ends of the vertical axis; None: those of the values.
+    """
+
+    label: str
+    rates: np.ndarray
+    values: np.ndarray
+    smoothed: np.ndarray | None = None
+    y_lim: tuple[float, float] | None = None
 
 
 def draw_rates(
-    rates: np.ndarray,
-    values: np.ndarray,
-    label: str,
-    suggested: float | None = None,
-    y_lim: tuple[float, float] | None = None,
-    path: str | Path | None = None,
+    panels: Sequence[RatePanel], suggested: float | None = None, path: str | Path | None = None, title: str = ""
 ) -> Any:
-    """Values [n] over learning rates [n] on a logarithmic axis, and the suggested rate. Written to `path`, or shown in
-    a window; returns the matplotlib figure."""
-    figure = new_figure(1) if path is not None else new_window(1)
-    axes = figure.subplots()
-    axes.plot(rates, values, color=COLOURS[0], linewidth=1.6)
-    if suggested is not None:
-        axes.axvline(suggested, color=COLOURS[1], linestyle="--", label=f"suggested: {suggested:.2g}")
-        axes.legend(frameon=False, fontsize="small")
-    axes.set(xscale="log", xlabel="learning rate", ylabel=label)
-    if y_lim is not None:
-        axes.set_ylim(*y_lim)
-    axes.grid(True, alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    if path is None:
-        figure.show()
-    else:
-        write_figure(figure, path)
+    """Each over learning rates on a logarithmic axis, with the suggested rate. Written to `path`, or shown in a window;
+    returns the matplotlib figure."""
+    with picture(path, 1, len(panels), window=True) as figure:
+        for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0], panels, strict=True):
+            look = {} if panel.smoothed is None else {"alpha": 0.3, "linewidth": 0.8}
+            axes.plot(panel.rates, panel.values, color=COLOURS[0], **look)
+            if panel.smoothed is not None:
+                axes.plot(panel.rates[: len(panel.smoothed)], panel.smoothed, color=COLOURS[0], label="smoothed")
+            if suggested is not None:
+                axes.axvline(suggested, color=COLOURS[1], linestyle="--", label=f"suggested: {suggested:.2g}")
+            finish(axes, "", "", panel.label, steps=False)
+            axes.set(xscale="log", ylim=panel.y_lim)
+        figure.axes[0].set_title(title)
+        figure.axes[-1].set_xlabel("learning rate (logarithmic)")
+        legend(figure)
     return figure

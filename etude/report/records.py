@@ -35,8 +35,9 @@ class MetricsRecorder:
     """Turns each event into the records it completes.
 
     Training is summed up over intervals of `every` environment steps; the means in a record are over the episodes and
-    learn calls that ended in its interval. A save ends the interval early, before the checkpoint is written: nothing
-    is carried over it, so a resumed run writes the records of the uninterrupted one.
+    learn calls that ended in its interval, the learn call of its last step included: training has one record a step. A
+    save ends the interval early, before the checkpoint is written: nothing is carried over it, so a resumed run writes
+    the records of the uninterrupted one.
 
     distributions: whether records hold all values of custom metrics, too: arrays, by `rollout/<metric>`.
     """
@@ -48,34 +49,35 @@ class MetricsRecorder:
         self._clear()
 
     def __call__(self, event: Event) -> list[Record]:
-        if isinstance(event, Collected):
-            return self._collected(event)
         if isinstance(event, Learned):
-            self._step = event.step
+            self._reach(event.step)
             self._updates = event.gradient_steps
             self._learned.append({**event.losses, **event.metrics})
-            return []
+            return self._flush() if self._due else []
         if isinstance(event, Started):
             self._step = event.step
             self._clear()
             return [{"step": event.step, "started": event.description}]
-        if isinstance(event, Saving):
-            return self._flush()
-        if isinstance(event, WorkerReplaced):
-            return []  # the warning before it says so
-        record = {"step": event.step, **_described(event)}
-        return [*self._flush(), record] if isinstance(event, Finished) else [record]
+        ended = self._flush() if self._due or isinstance(event, Saving | Finished) else []
+        if isinstance(event, Collected):
+            self._collected(event)
+        elif not isinstance(event, Saving | WorkerReplaced):  # the warning before a replacement says so
+            ended.append({"step": event.step, **_described(event)})
+        return ended
 
-    def _collected(self, event: Collected) -> list[Record]:
+    def _collected(self, event: Collected) -> None:
+        self._reach(event.step)
         self._episodes += event.episodes
         for name, values in event.metrics.items():
             self._values.setdefault(name, []).append(values)
-        due = event.step // self.every > self._step // self.every
-        self._step = event.step
-        return self._flush() if due else []
+
+    def _reach(self, step: int) -> None:
+        """At the end of an interval its record is due, once the learn call of this step is in it, if there is one."""
+        self._due |= step // self.every > self._step // self.every
+        self._step = step
 
     def _clear(self) -> None:
-        self._start = (self._step, self._clock())
+        self._start, self._due = (self._step, self._clock()), False
         self._episodes: tuple = ()
         self._values: dict[str, list[np.ndarray]] = {}
         self._learned: list[dict[str, float]] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,10 @@ _LEARNED_FROM = (
 )
 
 
+RETURN, TRAINING, EVALUATION = "return per episode", "training return, smoothed", "evaluation return"
+METRICS = {"rollout/ep_rew_mean": TRAINING, "eval/mean_reward": EVALUATION}
+
+
 @dataclass(frozen=True)
 class Series:
     """What one run's records say about its return. K intervals of training, M evaluations."""
@@ -42,7 +46,7 @@ class Series:
     unit: str = "environment steps"  # or gradient steps, where a run learns from recorded data
     by_agent: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, mean returns) of each
     configuration: dict[str, str] = field(default_factory=dict)  # see `configuration`
-    quantity: str = "undiscounted return per episode"  # what `returns` and `evaluations` hold, or a metric instead
+    quantity: str = RETURN  # what `returns` and `evaluations` hold, undiscounted, or a metric instead
     adjusted: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, values) of each that
     # rules changed, from step 0 to the end of the run
 
@@ -56,10 +60,33 @@ class Series:
         return (totals[end] - totals[start]) / (counts[end] - counts[start])
 
     def curve(self) -> tuple[np.ndarray, np.ndarray]:
-        """(steps, returns) to compare runs by: evaluations; smoothed training where there are under two."""
-        if len(self.evaluated) >= 2:
+        """(steps, returns): of evaluations; of smoothed training where there are under two. See `of_one_metric`."""
+        if len(self.evaluated) >= 2 or not len(self.steps):
             return self.evaluated, np.array([np.mean(returns) for returns in self.evaluations])
         return self.steps, self.smoothed()
+
+    @property
+    def score(self) -> float:
+        """What the run came to: the mean return of its last evaluation; without one, of the last twentieth of
+        training."""
+        return float(np.mean(self.evaluations[-1]) if self.evaluations else self.smoothed()[-1])
+
+    def of(self, quantity: str) -> Series:
+        """With its training alone, or with its evaluations alone."""
+        none = np.empty(0)
+        if quantity == EVALUATION:
+            return replace(self, steps=none, returns=none, episodes=none, quantity=quantity)
+        return replace(self, evaluated=none, evaluations=(), quantity=quantity)
+
+
+def common_quantity(runs: Sequence[Series]) -> str:
+    """What runs are compared by, the same of all: their evaluations where each has two or more, else their training;
+    what most of them have, where some have none of it."""
+    if any(run.quantity != RETURN for run in runs):
+        return runs[0].quantity
+    if all(len(run.evaluated) > 1 for run in runs):
+        return EVALUATION
+    return max((TRAINING, EVALUATION), key=lambda quantity: sum(len(run.of(quantity).curve()[0]) > 0 for run in runs))
 
 
 def series(records: Iterable[Record]) -> Series:
@@ -105,13 +132,19 @@ def _by_agent(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]
 
 def _points(records: list[Record], prefix: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """(steps, values) of all metrics whose names begin like this, by the rest of their names."""
-    found: dict[str, list[tuple[float, float]]] = {}
+    names = dict.fromkeys(name for record in records for name in record if name.startswith(prefix))
+    return {name.removeprefix(prefix): _values(records, name) for name in names}
+
+
+def _values(records: list[Record], name: str) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, values) of a metric, one of each step: what was recorded first of the interval that ends there, or what a
+    rule made of it there."""
+    found: dict[float, float] = {}
     for record in records:
-        for name, value in record.items():
-            if name.startswith(prefix) and value is not None:
-                found.setdefault(name.removeprefix(prefix), []).append((record["step"], value))
-    arrays = {rest: np.array(points, float) for rest, points in found.items()}
-    return {rest: (points[:, 0], points[:, 1]) for rest, points in arrays.items()}
+        if _drawable(name, record.get(name)) and (record["step"] not in found or "adjusted" in record):
+            found[record["step"]] = record[name]
+    steps = sorted(found)
+    return np.array(steps, float), np.array([found[step] for step in steps], float)
 
 
 def of_metric(records: Iterable[Record], metric: str) -> Series:
@@ -121,12 +154,13 @@ def of_metric(records: Iterable[Record], metric: str) -> Series:
     metric: a name in the records, such as train/entropy; or that of a custom metric, for its mean.
     """
     records = list(records)
+    if metric in METRICS:
+        return series(records).of(METRICS[metric])
     named = next((name for name in (metric, f"rollout/{metric}_mean") if any(name in r for r in records)), None)
     if named is None:
         known = sorted({name for record in records for name, value in record.items() if _drawable(name, value)})
         raise ConfigError(f"There is no metric {metric!r} in these records; there are {', '.join(known) or 'none'}.")
-    points = [(r["step"], r[named]) for r in records if _drawable(named, r.get(named))]
-    steps, values = np.array(points, float).reshape(-1, 2).T
+    steps, values = _values(records, named)
     nothing: dict[str, Any] = {"evaluated": np.empty(0), "evaluations": (), "by_agent": {}, "adjusted": {}}
     found = replace(series(records), steps=steps, returns=values, episodes=np.ones(len(steps)), **nothing)
     return replace(found, quantity=named)
@@ -136,6 +170,11 @@ def _drawable(name: str, value: Any) -> bool:
     return "/" in name and isinstance(value, int | float)
 
 
+def series_of(records: Iterable[Record], metric: str | None = None) -> Series:
+    """The return in the records of a run, or a metric: see `of_metric`."""
+    return series(records) if metric is None else of_metric(records, metric)
+
+
 def read_run(path: str | Path, metric: str | None = None) -> Series:
     """The series of a run directory, or of a file of JSON lines. metric: see `of_metric`; None: the return. Raises
     ConfigError where there is nothing to draw."""
@@ -143,8 +182,7 @@ def read_run(path: str | Path, metric: str | None = None) -> Series:
     file = path / "metrics.jsonl" if path.is_dir() else path
     if not file.is_file():
         raise ConfigError(f"No metrics at {file}. Give a run directory, or the metrics.jsonl in one.")
-    records = read_records(file)
-    found = series(records) if metric is None else of_metric(records, metric)
+    found = series_of(read_records(file), metric)
     if not len(found.curve()[0]):
         raise ConfigError(f"{file} holds no finished episode and no evaluation yet: nothing to draw.")
     return found

@@ -12,7 +12,7 @@ import numpy as np
 
 from etude.base.errors import ConfigError
 from etude.report.notebook import CellOutput, in_notebook
-from etude.report.plots import COLOURS, new_figure, write_figure
+from etude.report.pictures import COLOURS, GREY, finish, picture
 from etude.report.streams import Lasting
 
 REDRAW_SECONDS = 0.5
@@ -20,6 +20,8 @@ ROWS = 12  # of the live table
 WIDE = 1_000  # characters in a line of a file
 GROUPS = 4  # of a hyperparameter's numbers, for its importance
 DECADES = 10.0  # numbers further apart than this factor are drawn on a logarithmic axis
+TICKS = 8  # values of a hyperparameter that are all named; of more, the ends and the middle
+MANY = 30  # configurations of which importance says something
 
 
 class StudyTable:
@@ -130,58 +132,67 @@ def number_text(value: float) -> str:
     return f"{value:.4g}" if np.isfinite(value) else "-"
 
 
-def draw_parallel_coordinates(values: Mapping[str, Sequence[Any]], scores: Sequence[float], path: str | Path) -> None:
+def draw_parallel_coordinates(
+    values: Mapping[str, Sequence[Any]], scores: Sequence[float], path: str | Path | None = None, title: str = ""
+) -> Any:
     """A line for each configuration through its values, coloured by its score; the last axis is the score. Those that
-    failed (not finite) are dotted and grey. Writes a picture."""
+    failed (not finite) are dotted and grey. Returns the matplotlib figure."""
     _check(values, scores)
     from matplotlib import colormaps
 
     found = np.array(scores, np.float64)
     finite = found[np.isfinite(found)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
-    axes_values = [*((name, _positions(column)) for name, column in values.items()), ("score", _positions(list(found)))]
-    figure = new_figure(max(1.0, 0.28 * len(axes_values)))
-    axes = figure.subplots()
-    for i in np.argsort(np.where(np.isfinite(found), found, -np.inf)):
-        heights = [positions[int(i)] for _, (positions, _) in axes_values]
-        colour: Any = "#999999"
-        style = ":"
-        if np.isfinite(found[i]):
-            colour, style = colormaps["viridis"]((found[i] - low) / (high - low) if high > low else 1.0), "-"
-        axes.plot(range(len(heights)), heights, style, color=colour, linewidth=1.4, alpha=0.85)
-    for place, (_, (_, ticks)) in enumerate(axes_values):
-        axes.axvline(place, color="#444444", linewidth=0.8)
-        for height, text in ticks:
-            axes.annotate(
-                text, (place, height), (3, 2), textcoords="offset points", fontsize="x-small",
-                bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7},
-            )  # fmt: skip
-    axes.set_xticks(range(len(axes_values)), [name for name, _ in axes_values])
-    axes.set_yticks([])
-    axes.set_xlim(-0.1, len(axes_values) - 0.7)
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    write_figure(figure, path)
+    axes_values = [_positions(name, column) for name, column in {**values, "score": list(found)}.items()]
+    with picture(path, 1 if len(axes_values) < 5 else 2) as figure:
+        axes = figure.subplots()
+        for i in np.argsort(np.where(np.isfinite(found), found, -np.inf)):
+            heights = [positions[int(i)] for _, positions, _ in axes_values]
+            colour: Any = GREY
+            style = ":"
+            if np.isfinite(found[i]):
+                colour, style = colormaps["viridis"]((found[i] - low) / (high - low) if high > low else 1.0), "-"
+            axes.plot(range(len(heights)), heights, style, color=colour, linewidth=1.2, alpha=0.85)
+        for place, (_, _, ticks) in enumerate(axes_values):
+            axes.axvline(place, color="#444444", linewidth=0.8)
+            for height, text in ticks:
+                axes.annotate(
+                    text, (place, height), (3, 2), textcoords="offset points", fontsize="small",
+                    bbox={"boxstyle": "square,pad=0.1", "fc": "white", "ec": "none", "alpha": 0.7},
+                )  # fmt: skip
+        count = f"{len(scores)} configuration{'s' if len(scores) > 1 else ''}"
+        finish(axes, f"{title}: {count}, coloured by score" if title else f"{count}, coloured by score", steps=False)
+        turned = {"rotation": 25, "ha": "right"} if len(axes_values) > 4 else {}
+        axes.set_xticks(range(len(axes_values)), [name for name, _, _ in axes_values], **turned)
+        axes.set_yticks([])
+        axes.set_xlim(-0.1, len(axes_values) - 0.6)
+        axes.spines["left"].set_visible(False)
+    return figure
 
 
-def _positions(column: Sequence[Any]) -> tuple[list[float], list[tuple[float, str]]]:
-    """(where each value is on an axis from 0 to 1, the ticks of the axis)."""
-    if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in column):
+def _positions(name: str, column: Sequence[Any]) -> tuple[str, list[float], list[tuple[float, str]]]:
+    """(what the axis is called, where each value is on it from 0 to 1, its ticks)."""
+    if not _numeric(column):
         distinct = list(dict.fromkeys(map(str, column)))
         places = {text: i / max(1, len(distinct) - 1) for i, text in enumerate(distinct)}
-        return [places[str(value)] for value in column], [(place, text) for text, place in places.items()]
+        return name, [places[str(value)] for value in column], [(place, text) for text, place in places.items()]
     numbers = np.array(column, np.float64)
-    finite = numbers[np.isfinite(numbers)]
-    if not finite.size:
-        return [0.0] * len(numbers), []
-    low, high = float(finite.min()), float(finite.max())
-    logarithmic = low > 0 and high / low > DECADES
-    scaled = np.log(np.where(numbers > 0, numbers, 1.0)) if logarithmic else numbers
-    ends = (np.log(low), np.log(high)) if logarithmic else (low, high)
-    width = ends[1] - ends[0] or 1.0
-    places_of = np.where(np.isfinite(numbers), (scaled - ends[0]) / width, 0.0)
-    middle = float(np.sqrt(low * high)) if logarithmic else (low + high) / 2
-    ticks = [(0.0, f"{low:.3g}"), (0.5, f"{middle:.3g}"), (1.0, f"{high:.3g}")] if high > low else [(0.0, f"{low:.3g}")]
-    return [float(place) for place in places_of], ticks
+    known = np.unique(numbers[np.isfinite(numbers)])
+    if not known.size:
+        return name, [0.0] * len(numbers), []
+    logarithmic = known[0] > 0 and known[-1] / known[0] > DECADES
+    scale: Any = np.log if logarithmic else np.asarray
+    low, high = float(scale(known[0])), float(scale(known[-1]))
+    scaled = scale(np.where(np.isfinite(numbers), numbers, known[0]))
+    if len(known) > TICKS:
+        middle = np.sqrt(known[0] * known[-1]) if logarithmic else (known[0] + known[-1]) / 2
+        known = np.array([known[0], middle, known[-1]])
+    ticks = [(float(scale(value) - low) / (high - low or 1.0), f"{value:.3g}") for value in known]
+    return f"{name}\n(logarithmic)" if logarithmic else name, ((scaled - low) / (high - low or 1.0)).tolist(), ticks
+
+
+def _numeric(column: Sequence[Any]) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
 
 
 def importance(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> dict[str, float]:
@@ -200,8 +211,7 @@ def importance(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> 
 
 def _groups(column: Sequence[Any]) -> np.ndarray:
     distinct = list(dict.fromkeys(map(str, column)))
-    numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in column)
-    if not numeric or len(distinct) <= GROUPS:
+    if not _numeric(column) or len(distinct) <= GROUPS:
         return np.array([distinct.index(str(value)) for value in column])
     order = np.argsort(np.argsort(np.array(column, np.float64), kind="stable"), kind="stable")
     return order * GROUPS // len(column)
@@ -216,21 +226,26 @@ def _correlation_ratio(groups: np.ndarray, scores: np.ndarray) -> float:
     return max(0.0, 1.0 - within / total * (len(scores) - 1) / (len(scores) - len(parts)))
 
 
-def draw_importance(shares: Mapping[str, float], path: str | Path) -> None:
-    """A bar for each hyperparameter, the most important one on top. Writes a picture."""
+def draw_importance(
+    shares: Mapping[str, float], path: str | Path | None = None, title: str = "", configurations: int = 0
+) -> Any:
+    """A bar for each hyperparameter, the most important one on top. Returns the matplotlib figure. configurations: how
+    many it is computed from."""
     known = {name: share for name, share in shares.items() if np.isfinite(share)}
     if not known:
         raise ConfigError(
             "The importance of hyperparameters needs several scores for some value. Try more configurations."
         )
     ordered = sorted(known.items(), key=lambda pair: pair[1])
-    figure = new_figure(1)
-    axes = figure.subplots()
-    axes.barh([name for name, _ in ordered], [share for _, share in ordered], color=COLOURS[0])
-    axes.set(xlabel="share of the variance of scores between its values", xlim=(0, 1))
-    axes.grid(True, axis="x", alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    write_figure(figure, path)
+    few = ", which say little" if configurations < MANY else ""
+    with picture(path) as figure:
+        axes = figure.subplots()
+        axes.barh([name for name, _ in ordered], [share for _, share in ordered], color=COLOURS[0])
+        axes.set(xlim=(0, 1))
+        from_these = f"importance, from {configurations} configurations{few}" if configurations else "importance"
+        across = "share of the variance of scores between its values"
+        finish(axes, f"{title}\n{from_these}" if title else from_these, across, steps=False)
+    return figure
 
 
 def _check(values: Mapping[str, Sequence[Any]], scores: Sequence[float]) -> None:

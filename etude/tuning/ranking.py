@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from etude.report.statistics import interval
 from etude.tuning.segment import trial_folder
 from etude.tuning.space import Space
 from etude.tuning.trial import Configuration, Trial, configurations_of
-
-RESAMPLES = 2000
-CONFIDENCE = (2.5, 97.5)  # percentiles
 
 
 @dataclass(frozen=True)
@@ -57,10 +55,10 @@ def _place(result: Result) -> tuple[Any, ...]:
 def _result(each: Configuration, space: Space, folder: Path) -> Result:
     scores = [trial.score() for trial in each.trials]
     if len(scores) > 1:
-        low, high = interval(scores)
+        low, high = mean_interval(scores)
     else:
         last = each.trials[0].scores[-1:]
-        low, high = interval(last[0].returns) if last and not each.failed else (-math.inf, -math.inf)
+        low, high = mean_interval(last[0].returns) if last and not each.failed else (-math.inf, -math.inf)
     statuses = {trial.status for trial in each.trials}
     status = next(name for name in ("failed", "running", "queued", "paused", "stopped", "finished") if name in statuses)
     config = each.trials[0].genome.config
@@ -78,11 +76,10 @@ def _result(each: Configuration, space: Space, folder: Path) -> Result:
     )
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
+def mean_interval(values: Sequence[float]) -> tuple[float, float]:
     """The 95 % percentile interval of the mean of some values, by resampling them."""
     if not values or not all(map(math.isfinite, values)):
         mean = statistics.fmean(values) if values else -math.inf
         return mean, mean
-    drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-    low, high = np.percentile(np.array(values)[drawn].mean(1), CONFIDENCE)
+    low, high = interval(np.array(values, float), "mean")
     return float(low), float(high)

@@ -63,18 +63,19 @@ def tuned_on(plan: StudyPlan, seeds: Sequence[int]) -> str:
     return f"Tuned on the seeds {names}: report the best configuration on others.{few}"
 
 
-def write_results(results: Sequence[Result], folder: Path) -> list[Path]:
-    """Write the table and the pictures; returns the paths of those that there is something to show in."""
+def write_results(results: Sequence[Result], folder: Path, name: str) -> list[Path]:
+    """Write the table and the pictures; returns the paths of those that there is something to show in. name: of the
+    study."""
     rows = [result for result in results if any(trial.scores for trial in result.trials) or result.status == "failed"]
     paths = [_written(rows, folder / RESULTS)]
     if not any(math.isfinite(result.score) for result in rows):
         return paths
     values = {name: [result.values[name] for result in rows] for name in rows[0].values}
     scores = [result.score for result in rows]
-    draw_parallel_coordinates(values, scores, folder / PARALLEL)
+    draw_parallel_coordinates(values, scores, folder / PARALLEL, name)
     paths.append(folder / PARALLEL)
     try:
-        draw_importance(importance(values, scores), folder / IMPORTANCE)
+        draw_importance(importance(values, scores), folder / IMPORTANCE, name, len(rows))
         paths.append(folder / IMPORTANCE)
     except ConfigError:  # a single value, or equal scores
         pass

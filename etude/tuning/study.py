@@ -264,7 +264,7 @@ class Study:
 
     def write_results(self) -> list[Path]:
         """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
-        return results.write_results(self.ranking(), self.folder)
+        return results.write_results(self.ranking(), self.folder, self._experiment.name)
 
     # -- carrying it out -----------------------------------------------------------------------------------------------
 

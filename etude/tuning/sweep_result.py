@@ -15,10 +15,10 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
 from etude.checkpoint.run_directory import RunDirectory
-from etude.report.plots import draw_runs, interquartile_mean
-from etude.report.series import Series, read_run
+from etude.report.plots import draw_runs
+from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, read_run
+from etude.report.statistics import interquartile_mean, interval
 from etude.run import Run, load
-from etude.tuning.ranking import CONFIDENCE, RESAMPLES
 from etude.tuning.seed_runs import seed_folder
 
 CSV, PICTURE = "results.csv", "curves.png"
@@ -49,18 +49,18 @@ class SweepResult:
 
     @cached_property
     def curves(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """By seed, (environment steps, returns): of evaluations, or smoothed of training where there are fewer than
-        two."""
-        return {seed: own.curve() for seed, own in self.series.items()}
+        """By seed, (environment steps, returns): of evaluations, or smoothed of training where some seed has fewer than
+        two evaluations."""
+        quantity = common_quantity([*self.series.values()])
+        return {seed: own.of(quantity).curve() for seed, own in self.series.items()}
 
     @cached_property
     def returns(self) -> dict[int, float]:
-        """By seed, the mean return of its last evaluation; without evaluations, that of the last twentieth of
+        """By seed, the mean return of its last evaluation; where some seed has none, that of the last twentieth of
         training."""
-        return {
-            seed: float(np.mean(own.evaluations[-1]) if own.evaluations else own.smoothed()[-1])
-            for seed, own in self.series.items()
-        }
+        evaluated = all(own.evaluations for own in self.series.values())
+        alike = {seed: own.of(EVALUATION if evaluated else TRAINING) for seed, own in self.series.items()}
+        return {seed: own.score for seed, own in alike.items() if len(own.curve()[0])}
 
     @property
     def iqm(self) -> float:
@@ -74,8 +74,7 @@ class SweepResult:
         values = np.array(list(self.returns.values()))
         if not len(values):
             return float("nan"), float("nan")
-        drawn = np.random.default_rng(0).integers(0, len(values), (RESAMPLES, len(values)))
-        low, high = np.percentile(interquartile_mean(values[drawn], 1), CONFIDENCE)
+        low, high = interval(values)
         return float(low), float(high)
 
     def directory(self, seed: int) -> Path:
@@ -109,12 +108,11 @@ class SweepResult:
             f"{np.mean(values):.4g}, from {min(values):.4g} to {max(values):.4g}"
         )
 
-    def plot(self, path: str | Path | None = None) -> Path:
-        """Draw each seed, and their interquartile mean with its 95 % interval; returns where. path: None for
-        `curves.png` in the folder. ConfigError where there is nothing to draw."""
-        path = self.folder / PICTURE if path is None else Path(path)
-        draw_runs(list(self.series.values()), path, statistic="iqm")
-        return path
+    def plot(self, path: str | Path | None = None, **options: Any) -> Any:
+        """Draw each seed, and their interquartile mean with its 95 % interval; returns the matplotlib figure. path:
+        None for `curves.png` in the folder. options: of `etude.report.draw_runs`, such as statistic="median".
+        ConfigError where there is nothing to draw."""
+        return draw_runs(list(self.series.values()), self.folder / PICTURE if path is None else path, **options)
 
     def write(self) -> list[Path]:
         """Write `results.csv`, and `curves.png` where there is something to draw; returns their paths."""
@@ -126,4 +124,7 @@ class SweepResult:
             writer.writerow([seed, value, self.directory(seed).name, self.failed.get(seed, "")])
         with replacing(self.folder / CSV) as file:
             file.write(text.getvalue().encode())
-        return [self.folder / CSV, *([self.plot()] if self.series else [])]
+        if not self.series:
+            return [self.folder / CSV]
+        self.plot()
+        return [self.folder / CSV, self.folder / PICTURE]

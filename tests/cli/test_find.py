@@ -43,10 +43,8 @@ def made_up(monkeypatch):
         def table(self):
             return ("candidate", "optimizer"), [("0", "Adam")]
 
-        def plot_reward(self, first, last, path):
+        def plot(self, path):
             path.touch()
-
-        plot_loss = plot_reward
 
     monkeypatch.setattr("etude.run.Run", MadeUpRun)
     monkeypatch.setattr("etude.tuning.LRFinder", MadeUpFinder)
@@ -69,7 +67,7 @@ def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made
     assert made_up["run"][1]["config"].batch_size == 16
     assert made_up["run"][1]["env_args"] == {"sutton_barto_reward": True}
     assert made_up["run"][1]["wrappers"] == ("gymnasium.wrappers:TimeAwareObservation",)
-    assert {path.name for path in tmp_path.iterdir()} == {"a.png", "a-loss.png"}
+    assert {path.name for path in tmp_path.iterdir()} == {"a.png"}
 
 
 def test_without_a_rate_the_reason_is_printed(made_up, capsys):

@@ -38,7 +38,18 @@ def test_plot_draws_one_run_into_its_directory_and_several_beside(runs, tmp_path
     assert (tmp_path / "curves.png").exists()
     assert cli.main(["plot", *map(str, runs), "--output", "deep/both.png"]) == 0
     assert (tmp_path / "deep" / "both.png").exists()
-    assert capsys.readouterr().out.splitlines()[-1] == "Drawn: deep/both.png"
+    assert capsys.readouterr().out.splitlines()[-2:] == [
+        "All lines are of one metric, evaluation return. Another one: --metric rollout/ep_rew_mean",
+        "Drawn: deep/both.png",
+    ]
+    given = ["--format", "svg", "--style", "paper", "--labels", "a", "b", "--statistic", "median"]
+    for kind in ("curves", "profile", "improvement"):
+        assert cli.main(["plot", *map(str, runs), *given, "--kind", kind]) == 0
+        assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
+    assert cli.main(["plot", str(runs[0]), "--metric", "train/q", "--format", "pdf"]) == 0
+    assert (runs[0] / "train_q.pdf").read_bytes().startswith(b"%PDF")
+    assert cli.main(["plot", str(runs[0]), "--output", "a.png", "--format", "pdf"]) == 2
+    assert "two formats" in capsys.readouterr().err
 
 
 def test_a_picture_that_cannot_be_written_is_one_clear_error(runs, tmp_path, capsys):

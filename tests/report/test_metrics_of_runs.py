@@ -33,14 +33,15 @@ def run_of(**more):
 def test_mean_minimum_and_maximum_are_over_all_values_of_an_interval():
     recorder = MetricsRecorder(100)
     assert recorder(with_metric(50, 1.0, 3.0)) == []
-    (record,) = recorder(with_metric(100, 8.0))
+    assert recorder(with_metric(100, 8.0)) == []
+    (record,) = recorder(collected(150, 1.0))
     assert (record["rollout/pole_angle_mean"], record["rollout/pole_angle_min"], record["rollout/pole_angle_max"]) == (
         4,
         1,
         8,
     )
-    assert recorder(collected(150, 1.0)) == []
-    assert "rollout/pole_angle_mean" not in recorder(collected(200, 1.0))[0]
+    assert recorder(collected(200, 1.0)) == []
+    assert "rollout/pole_angle_mean" not in recorder(collected(250, 1.0))[0]
     assert recorder(WorkerReplaced(200, 0, (0,), "exited")) == [], "the warning says it"
 
 

@@ -5,17 +5,16 @@ import json
 import numpy as np
 import pytest
 from events_of_a_run import a_run, evaluated_of_two, of_two, started
-from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
-from matplotlib.image import imread
 
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
 from etude.envs import ConfiguredEnvironment
-from etude.report import Curve, JsonLines, draw_run, draw_runs, read_run
-from etude.report.configurations import lines_in
-from etude.report.plots import aggregate
-from etude.report.series import Series, find_runs
+from etude.report import Curve, JsonLines, draw_run, draw_runs, plot, read_records, read_run
+from etude.report.configurations import compared
+from etude.report.series import EVALUATION, TRAINING, Series, find_runs
+from etude.report.statistics import aggregate
 from etude.training.build.described import plain_environment
 
 
@@ -52,10 +51,7 @@ def test_a_panel_below_has_the_hyperparameters_that_rules_have_changed(tmp_path)
         "batch_size": [[0, 700, 900, 10_000], [32, 64, 16, 16]],
         "optimizer.beta1": [[0, 900, 10_000], [0, 0.5, 0.5]],
     }
-    draw_run(run, tmp_path / "both.png")
-    draw_run(dataclasses.replace(run, adjusted={}), tmp_path / "one.png")
-    heights = [imread(tmp_path / name).shape[0] for name in ("both.png", "one.png")]
-    assert heights[0] == 2 * heights[1]
+    assert len(draw_run(run).axes) == 2 and len(draw_run(dataclasses.replace(run, adjusted={})).axes) == 1
     assert not read_run(tmp_path, "train/batch_size").adjusted
 
 
@@ -81,7 +77,7 @@ def test_the_band_runs_from_the_lowest_to_the_highest_seed_on_the_steps_that_all
 def test_the_bootstrap_interval_of_the_mean_covers_it_as_often_as_it_says():
     rng = np.random.default_rng(1)
     curves = [(np.arange(200.0), rng.normal(0.0, 1.0, 200)) for _ in range(40)]
-    _, mean, low, high = aggregate(curves, "bootstrap")
+    _, mean, low, high = aggregate(curves, "bootstrap", "mean")
     assert np.all((low < mean) & (mean < high))
     # 200 points, each 40 seeds: the percentile bootstrap covers slightly less than 95 %
     assert 0.85 < np.mean((low < 0) & (high > 0)) <= 1.0
@@ -102,13 +98,12 @@ def test_a_run_read_back_has_what_its_events_said(tmp_path):
     assert run.episodes.sum() == 10_000 / 250 * 3
 
 
-def test_steps_are_named_as_the_run_counts_them(tmp_path, monkeypatch):
-    named = []
-    monkeypatch.setattr(Axes, "set_xlabel", lambda axes, text, **how: named.append(text))
+def test_steps_are_named_as_the_run_counts_them(tmp_path):
     runs = [read_run(written(tmp_path / kind, steps=kind)) for kind in ("environment", "gradient")]
-    draw_run(runs[1], tmp_path / "one.png")
-    draw_runs(runs, tmp_path / "both.png")
-    assert named == ["gradient steps", "environment steps or gradient steps"]
+    figures = draw_run(runs[1]), draw_runs(runs)
+    assert [each.axes[0].get_xlabel() for each in figures] == [
+        "gradient steps", "environment steps or gradient steps",
+    ]  # fmt: skip
 
 
 def test_pictures_have_a_panel_for_each_environment(tmp_path):
@@ -118,16 +113,15 @@ def test_pictures_have_a_panel_for_each_environment(tmp_path):
         for env in ("CartPole-v1", "Acrobot-v1")
         for seed in (0, 1)
     ]
-    draw_run(runs[0], tmp_path / "one.png")
-    draw_runs(runs, tmp_path / "all.png")
-    one, both = imread(tmp_path / "one.png"), imread(tmp_path / "all.png")
-    assert both.shape[1] == 2 * one.shape[1]
-    colours = {tuple(np.round(255 * np.array(pixel[:3])).astype(int)) for pixel in both[::2, ::2].reshape(-1, 4)}
-    assert {(0, 114, 178), (213, 94, 0)} <= colours  # blue and vermilion: both algorithms are there
+    figure = draw_runs(runs)
+    assert [axes.get_title() for axes in figure.axes] == ["Acrobot-v1", "CartPole-v1"]
+    assert [entry.get_text() for entry in figure.legends[0].get_texts()] == ["dqn", "ppo"]
+    for axes in figure.axes:
+        assert [to_hex(line.get_color()).upper() for line in axes.lines] == ["#0072B2", "#D55E00"]
 
 
 def lines(*runs, labels=()):
-    panels, notes = lines_in(runs, labels)
+    panels, _, notes = compared(runs, labels)
     return {line.label: [run.seed for run in line.runs] for panel in panels.values() for line in panel}, notes
 
 
@@ -138,60 +132,42 @@ def test_runs_of_another_configuration_are_another_line_named_by_what_differs(tm
         for seed in (0, 1)
     ]
     found, notes = lines(*runs)
-    assert found == {"dqn learning_rate=0.1": ["0", "1"], "dqn learning_rate=0.2": ["0", "1"]}
+    assert found == {"learning_rate=0.1": ["0", "1"], "learning_rate=0.2": ["0", "1"]}
     assert not notes
 
 
 def test_runs_of_other_environment_arguments_or_frames_are_another_line(tmp_path):
     given = [ConfiguredEnvironment("FrozenLake-v1", {"is_slippery": slips}, (), 2) for slips in (True, False)]
     runs = [read_run(written(tmp_path / str(i), made_from=plain_environment(env))) for i, env in enumerate(given)]
-    assert list(lines(*runs)[0]) == [f"dqn environment_args.is_slippery={slips}" for slips in (True, False)]
+    assert list(lines(*runs)[0]) == [f"environment_args.is_slippery={slips}" for slips in (True, False)]
     given = [ConfiguredEnvironment("FrozenLake-v1", {}, (), frames) for frames in (1, 4)]
     runs = [read_run(written(tmp_path / f"{i}f", made_from=plain_environment(env))) for i, env in enumerate(given)]
-    assert list(lines(*runs)[0]) == ["dqn frame_stack=1", "dqn frame_stack=4"]
+    assert list(lines(*runs)[0]) == ["frame_stack=1", "frame_stack=4"]
 
 
 def test_a_schedule_is_one_difference(tmp_path):
     falling = {"class": "Linear", "start": 0.001, "end": 0.0, "fraction": 1.0}
     configs = [{"learning_rate": rate} for rate in (falling, 0.5)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
-    assert list(lines(*runs)[0]) == ["dqn learning_rate=0.001:0:1", "dqn learning_rate=0.5"]
+    assert list(lines(*runs)[0]) == ["learning_rate=0.001:0:1", "learning_rate=0.5"]
     for i, more in enumerate(({"steps": None, "then": []}, {"steps": 100, "then": [[200, 0.5]]})):  # since it has them
         runs.append(read_run(written(tmp_path / f"since {i}", config={"learning_rate": falling | more})))
-    expected = ["dqn learning_rate=0.001:0:1", "dqn learning_rate=0.5", "dqn learning_rate=0:0.001,100:0,200:0.5"]
+    expected = ["learning_rate=0.001:0:1", "learning_rate=0.5", "learning_rate=0:0.001,100:0,200:0.5"]
     assert list(lines(*runs)[0]) == expected
-
-
-def test_a_long_label_leaves_room_for_the_curves(tmp_path, monkeypatch):
-    names = [f"a_hyperparameter_with_a_long_name_{i}" for i in range(3)]
-    runs = [read_run(written(tmp_path / str(x), config=dict.fromkeys(names, x * 1e-7))) for x in range(2)]
-    shares = []
-
-    def draw_then_look(figure, path, **how):
-        figure.draw_without_rendering()
-        (axes,) = figure.axes
-        shares.append(axes.get_window_extent().width / figure.bbox.width)
-        shares.append(axes.get_legend().get_window_extent().x1 / figure.bbox.width)
-        savefig(figure, path, **how)
-
-    savefig = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", draw_then_look)
-    draw_runs(runs, tmp_path / "both.png")
-    assert shares[0] > 0.4 and shares[1] <= 1.0
 
 
 def test_many_differences_are_counted(tmp_path):
     configs = [dict.fromkeys("abcde", i) for i in range(2)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
-    assert list(lines(*runs)[0]) == ["dqn a=0 b=0 c=0 and 2 more", "dqn a=1 b=1 c=1 and 2 more"]
+    assert list(lines(*runs)[0]) == ["a=0 b=0 c=0 and 2 more", "a=1 b=1 c=1 and 2 more"]
 
 
 def test_the_same_seed_twice_is_no_second_seed_and_the_longest_is_drawn(tmp_path):
     short, long = (read_run(written(tmp_path / str(until), until=until)) for until in (6_000, 10_000))
-    (panel,), notes = (list(part) for part in lines_in([long, short]))
-    assert panel == "CartPole-v1" and "1 of 2 runs repeat a seed" in notes[0]
-    ((line,),) = lines_in([long, short])[0].values()
-    assert [run.steps[-1] for run in line.runs] == [10_000]
+    panels, _, notes = compared([long, short])
+    assert list(panels) == ["dqn on CartPole-v1"] and "1 of 2 runs repeat a seed" in notes[0]
+    ((line,),) = panels.values()
+    assert [run.evaluated[-1] for run in line.runs] == [10_000]
 
 
 def test_labels_say_which_runs_are_one_line(tmp_path):
@@ -199,23 +175,6 @@ def test_labels_say_which_runs_are_one_line(tmp_path):
     assert lines(*runs, labels=["old", "new", "new"])[0] == {"old": ["0"], "new": ["1", "2"]}
     with pytest.raises(ConfigError, match="2 labels for 3 runs"):
         draw_runs(runs, tmp_path / "x.png", labels=["old", "new"])
-
-
-def test_the_legend_covers_no_curve(tmp_path, monkeypatch):
-    beside = []
-
-    def draw_then_look(figure, path, **how):
-        figure.draw_without_rendering()
-        for axes in figure.axes:
-            beside.append(axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1 - 1)
-        savefig(figure, path, **how)
-
-    savefig = Figure.savefig
-    monkeypatch.setattr(Figure, "savefig", draw_then_look)
-    runs = [read_run(written(tmp_path / str(seed), seed=seed)) for seed in range(2)]
-    draw_run(runs[0], tmp_path / "one.png")
-    draw_runs(runs, tmp_path / "both.png")
-    assert beside == [True, True]
 
 
 def test_a_folder_stands_for_the_runs_in_it(tmp_path):
@@ -274,12 +233,7 @@ def test_what_cannot_be_drawn_is_explained(tmp_path):
         read_run(tmp_path)
 
 
-def test_the_curve_of_each_of_several_agents_is_drawn_from_evaluations_or_else_from_training(tmp_path, monkeypatch):
-    labels = []
-    plot = Axes.plot
-    monkeypatch.setattr(
-        Axes, "plot", lambda axes, *points, **how: labels.append(how.get("label")) or plot(axes, *points, **how)
-    )
+def test_the_curve_of_each_of_several_agents_is_drawn_from_evaluations_or_else_from_training(tmp_path):
     events = [started(), of_two(1_000, (3.0, -3.0)), evaluated_of_two(1_000, (4.0, -4.0)), of_two(2_000, (5.0, -5.0))]
     for more, expected in (
         ([], ([1_000, 2_000], [3, 5])),
@@ -292,5 +246,163 @@ def test_the_curve_of_each_of_several_agents_is_drawn_from_evaluations_or_else_f
         run = read_run(tmp_path)
         assert [points.tolist() for points in run.by_agent["ann"]] == [*expected]
         assert list(run.by_agent) == ["ann", "bob"]
-    draw_run(run, tmp_path / "one.png")
-    assert labels[-2:] == ["ann", "bob"]
+    assert [entry.get_text() for entry in draw_run(run).legends[0].get_texts()][-2:] == ["ann", "bob"]
+
+
+# -- what is measured of a picture -------------------------------------------------------------------------------------
+
+
+def many(configurations, seeds=1, evaluations=20):
+    """Runs of so many learning rates and seeds, whose returns grow with both."""
+    rng = np.random.default_rng(0)
+    rates = np.exp(rng.uniform(np.log(1e-5), np.log(1e-2), configurations))
+    steps = np.linspace(0, 100_000, evaluations)
+    return [
+        Series(
+            "ppo", "CartPole-v1", str(seed), np.empty(0), np.empty(0), np.empty(0), steps,
+            tuple(500 * np.sqrt(steps / 1e5 * (i + 1) / configurations)[:, None] + rng.normal(0, 20, (len(steps), 5))),
+            configuration={"gamma": "0.99", "learning_rate": repr(float(rate))},
+        )
+        for i, rate in enumerate(rates) for seed in range(seeds)
+    ]  # fmt: skip
+
+
+def check_layout(figure, panels=1):
+    """Boxes lie in the figure and do not overlap; panels have most of it; text is readable in 400 pixels."""
+    figure.draw_without_rendering()
+    whole, boxes = figure.bbox, [axes.get_tightbbox() for axes in figure.axes]
+    boxes += [legend.get_window_extent() for legend in figure.legends]
+    for i, box in enumerate(boxes):
+        assert min(box.x0 - whole.x0, whole.x1 - box.x1, box.y0 - whole.y0, whole.y1 - box.y1) >= -1, box
+        for other in boxes[:i]:
+            apart = max(box.x0 - other.x1, other.x0 - box.x1, box.y0 - other.y1, other.y0 - box.y1)
+            assert apart >= -1, (box, other)
+    inches = [axes.get_window_extent().transformed(figure.dpi_scale_trans.inverted()) for axes in figure.axes]
+    assert all(each.height > 1.5 for each in inches), inches
+    assert sum(each.width for each in inches) > 0.65 * figure.get_size_inches()[0]
+    texts = [text for text in figure.findobj(lambda each: hasattr(each, "get_fontsize")) if text.get_text()]
+    assert min(text.get_fontsize() for text in texts) / 72 * 400 / figure.get_size_inches()[0] >= 6.9
+
+
+def entries(figure):
+    return [text.get_text() for legend in figure.legends for text in legend.get_texts()]
+
+
+@pytest.mark.parametrize("count", [1, 5, 14, 100, 1000])
+def test_the_layout_holds_for_any_number_of_configurations(count):
+    figure = draw_runs(many(count))
+    check_layout(figure)
+    found = entries(figure)
+    assert len(found) == min(count, 8) and len(set(found)) == len(found)
+    if count > 8:
+        assert found[-1] == f"{count - 7} others" or found[0] == f"{count - 7} others"
+        assert figure.legends[0].get_title().get_text() == f"the 7 highest of {count}; one seed each"
+        own = [to_hex(line.get_color()) for line in figure.axes[0].lines]
+        assert len(own) == len(set(own)) == 7
+    for entry in set(found) - {f"{count - 7} others", "ppo"}:
+        value = entry.removeprefix("learning_rate=")
+        assert value == f"{float(value):.3g}"
+
+
+@pytest.mark.parametrize("kind", ["curves", "profile", "improvement"])
+@pytest.mark.parametrize("style", ["screen", "paper"])
+def test_the_layout_holds_for_every_kind_and_style_of_picture(kind, style):
+    check_layout(draw_runs(many(3, seeds=4), kind=kind, style=style))
+
+
+def test_the_layout_holds_for_a_thousand_seeds_of_one_configuration():
+    figure = draw_runs(many(1, seeds=1000, evaluations=5))
+    check_layout(figure)
+    assert figure.legends[0].get_title().get_text() == (
+        "interquartile mean of 1000 seeds; shaded: their 95 % bootstrap\ninterval; thin: each"
+    )
+
+
+def test_long_labels_leave_room_for_the_curves(tmp_path):
+    names = [f"a_hyperparameter_with_a_long_name_{i}" for i in range(3)]
+    configs = [dict.fromkeys(names, x * 1e-7) for x in (1, 2)]
+    runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
+    check_layout(draw_runs(runs))
+
+
+def test_a_run_with_everything_that_it_may_have_keeps_its_layout(tmp_path):
+    run = read_run(written(tmp_path))
+    many_agents = {f"agent_{i}": (run.steps, run.returns + i) for i in range(12)}
+    changed = {"batch_size": (np.array([0.0, 10_000.0]), np.array([32.0, 64.0]))}
+    figure = draw_run(dataclasses.replace(run, by_agent=many_agents, adjusted=changed))
+    check_layout(figure)
+    assert len(entries(figure)) == 8 and "8 others" in entries(figure)
+
+
+def test_a_few_configurations_that_three_digits_do_not_tell_apart_have_more():
+    (run,) = many(1)
+    runs = [dataclasses.replace(run, configuration={"x": value}) for value in ("0.12345", "0.12349")]
+    assert list(lines(*runs)[0]) == ["x=0.12345", "x=0.12349"]
+
+
+def test_all_lines_are_of_one_metric_which_the_axis_names(tmp_path):
+    often = read_run(written(tmp_path / "often", config={"x": 1}))
+    once = dataclasses.replace(often, evaluated=often.evaluated[:1], evaluations=often.evaluations[:1],
+                               configuration={"x": "2"})  # fmt: skip
+    never = dataclasses.replace(once, evaluated=np.empty(0), evaluations=())
+    for runs, quantity in (([often, often], EVALUATION), ([often, once], TRAINING), ([often, never], TRAINING)):
+        figure = draw_runs(runs)
+        assert figure.axes[0].get_ylabel() == quantity
+        for line in figure.axes[0].lines:
+            assert line.get_xdata()[-1] == 10_000 and len(line.get_xdata()) == (5 if quantity == EVALUATION else 13)
+    offline = dataclasses.replace(often, steps=np.empty(0), returns=np.empty(0), episodes=np.empty(0))
+    found = compared([offline, never, once])
+    assert found.quantity == TRAINING and found.notes == (f"1 of 3 runs are left out: they have no {TRAINING}.",)
+
+
+def test_a_metric_of_its_name_draws_training_or_evaluations_alone(tmp_path):
+    path = written(tmp_path)
+    training, evaluated = (read_run(path, name) for name in ("rollout/ep_rew_mean", "eval/mean_reward"))
+    assert training.quantity == TRAINING and len(training.curve()[0]) == 13 and not len(training.evaluated)
+    assert evaluated.quantity == EVALUATION and len(evaluated.curve()[0]) == 5 and not len(evaluated.steps)
+
+
+def test_a_metric_has_one_point_a_step(tmp_path):
+    run = read_run(written(tmp_path), "train/q")
+    assert run.steps.tolist() == sorted({*range(1_000, 10_001, 1_000), 3_500, 7_000})
+    (tmp_path / "metrics.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in (
+            {"step": 0, "started": {}}, {"step": 10, "train/q": 4.0}, {"step": 10, "train/q": 9.0},
+            {"step": 20, "train/q": 3.0}, {"step": 20, "adjusted": "q", "train/q": 5.0},
+        ))
+    )  # fmt: skip
+    assert read_run(tmp_path, "train/q").returns.tolist() == [4.0, 5.0]
+
+
+@pytest.mark.parametrize("statistic, middle", [("iqm", 2.5), ("mean", 27.0), ("median", 2.5)])
+def test_the_statistic_is_that_of_the_seeds_and_the_legend_names_it(statistic, middle):
+    steps = np.array([0.0, 10.0])
+    runs = [
+        Series("ppo", "e", str(seed), np.empty(0), np.empty(0), np.empty(0), steps, (np.array([value]),) * 2)
+        for seed, value in enumerate([1.0, 2.0, 3.0, 102.0])
+    ]
+    figure = draw_runs(runs, statistic=statistic)
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [middle] * 2
+    named = {"iqm": "interquartile mean", "mean": "mean", "median": "median"}[statistic]
+    assert figure.legends[0].get_title().get_text().startswith(f"{named} of 4 seeds; shaded: their 95 %")
+    with pytest.raises(ConfigError, match="statistic = 'mode'"):
+        draw_runs(runs, statistic="mode")
+
+
+@pytest.mark.parametrize("suffix, start", [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF")])
+def test_the_name_of_the_file_says_its_format(tmp_path, suffix, start):
+    draw_runs(many(2), tmp_path / f"a.{suffix}", style="paper")
+    assert (tmp_path / f"a.{suffix}").read_bytes().startswith(start)
+    with pytest.raises(ConfigError, match=r"expected \.png, \.svg or \.pdf"):
+        draw_runs(many(2), tmp_path / "a.doc")
+    with pytest.raises(ConfigError, match="style = 'poster'"):
+        draw_runs(many(2), style="poster")
+
+
+def test_plot_takes_directories_folders_and_records(tmp_path):
+    for seed in (0, 1):
+        written(tmp_path / str(seed), seed=seed)
+    records = read_records(tmp_path / "0" / "metrics.jsonl")
+    assert plot(tmp_path / "0").axes[0].get_title() == plot(records).axes[0].get_title() == "dqn on CartPole-v1, seed 0"
+    assert plot(tmp_path, metric="train/q", path=tmp_path / "q.svg").axes[0].get_ylabel() == "train/q"
+    assert (tmp_path / "q.svg").exists()

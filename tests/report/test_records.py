@@ -15,7 +15,8 @@ def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_inter
     assert record(Learned(50, 5, {"q": 0.5}, {"td_error": 1.0}, 0.1)) == []
     assert record(Learned(60, 9, {"q": 1.5}, {}, 0.1)) == []
     now[0] = 2.0
-    assert record(collected(100, 6.0)) == [
+    assert record(collected(100, 6.0)) == []  # the learn call of this step may follow
+    assert record(collected(110)) == [
         {
             "step": 100,
             "rollout/ep_rew_mean": 3.0,
@@ -30,15 +31,25 @@ def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_inter
         }
     ]
     now[0] = 3.0
-    assert record(collected(200)) == [{"step": 200, "time/fps": 100.0}]
+    assert record(collected(200)) == []
+    assert record(Evaluated(200, (1.0,), (5,), True))[0] == {"step": 200, "time/fps": 100.0}
 
 
 def test_an_interval_that_is_stepped_over_gives_one_record():
     record = MetricsRecorder(every=100)
     record(started())
-    assert [r["step"] for r in record(collected(950, 1.0))] == [950]
-    assert record(collected(999, 1.0)) == []
-    assert [r["step"] for r in record(collected(1000, 1.0))] == [1000]
+    assert record(collected(950, 1.0)) == []
+    assert [r["step"] for r in record(collected(999, 1.0))] == [950]
+    assert record(collected(1000, 1.0)) == []
+    assert [r["step"] for r in record(Learned(1000, 1, {}, {}, 0.1))] == [1000]
+
+
+def test_training_has_one_record_a_step_also_where_a_save_or_an_evaluation_follows():
+    record = MetricsRecorder(every=1_000)
+    steps = [r["step"] for event in a_run(save_every=500) for r in record(event) if "train/q" in r]
+    assert steps == sorted(set(steps)) and set(range(500, 10_001, 500)) == set(steps)
+    steps = [r["step"] for event in a_run() for r in record(event) if "rollout/episodes" in r]
+    assert steps == [1_000, 2_000, 3_000, 3_500, 4_000, 5_000, 6_000, 7_000, 8_000, 9_000, 10_000]
 
 
 def test_a_save_ends_the_interval_so_that_nothing_is_carried_over_it():
@@ -46,7 +57,8 @@ def test_a_save_ends_the_interval_so_that_nothing_is_carried_over_it():
     record(started())
     record(collected(50, 4.0))
     assert record(Saving(50, "last"))[0]["rollout/ep_rew_mean"] == 4.0
-    assert record(collected(100, 8.0))[0]["rollout/ep_rew_mean"] == 8.0
+    record(collected(100, 8.0))
+    assert record(Saving(100, "last"))[0]["rollout/ep_rew_mean"] == 8.0
 
 
 def test_a_resumed_run_writes_the_records_of_the_uninterrupted_one():
@@ -86,9 +98,8 @@ def test_the_mean_return_of_each_of_several_agents_has_a_tag_of_its_own():
     record = MetricsRecorder(every=100)
     record(started())
     # Of the last one the returns by agent are not known: its beginning was in a checkpoint that did not hold them.
-    (training,) = record(
-        Collected(100, (*of_two(100, (3.0, -3.0), (1.0, -1.0)).episodes, *collected(100, 6.0).episodes), 1.0)
-    )
+    record(Collected(100, (*of_two(100, (3.0, -3.0), (1.0, -1.0)).episodes, *collected(100, 6.0).episodes), 1.0))
+    (training,) = record(Saving(100, "last"))
     assert training["rollout/ep_rew_mean"] == 2.0
     assert (training["rollout/ep_rew_mean/ann"], training["rollout/ep_rew_mean/bob"]) == (2.0, -2.0)
     (evaluation,) = record(evaluated_of_two(100, (3.0, -3.0), (0.0, 1.0)))

@@ -8,10 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from matplotlib import colormaps
 from rich.console import Console
 
 from etude.base.errors import ConfigError
 from etude.report import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
+from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_lineage
 from etude.report.studies import importance
 
 
@@ -110,10 +112,61 @@ def test_importance_is_adjusted_for_the_number_of_groups():
 
 def test_pictures_are_drawn_also_of_words_and_of_trials_that_failed(tmp_path):
     values = {"learning_rate": [1e-5, 1e-3, 1e-1], "widths": [(64, 64), (8,), (8,)], "flag": [True, False, True]}
-    draw_parallel_coordinates(values, [1.0, 2.0, float("-inf")], tmp_path / "parallel.png")
-    draw_importance({"a": 0.5, "b": float("nan")}, tmp_path / "importance.png")
+    coordinates = draw_parallel_coordinates(values, [1.0, 2.0, float("-inf")], tmp_path / "parallel.png", "dqn-Pole")
+    assert coordinates.axes[0].get_title() == "dqn-Pole: 3 configurations, coloured by score"
+    names = [label.get_text() for label in coordinates.axes[0].get_xticklabels()]
+    assert names == ["learning_rate\n(logarithmic)", "widths", "flag", "score"]
+    shares = draw_importance({"a": 0.5, "b": float("nan")}, tmp_path / "importance.png", "dqn-Pole", 3)
+    assert shares.axes[0].get_title() == "dqn-Pole\nimportance, from 3 configurations, which say little"
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("parallel.png", "importance.png"))
     with pytest.raises(ConfigError, match="Run it first"):
         draw_parallel_coordinates({"a": []}, [], tmp_path / "none.png")
     with pytest.raises(ConfigError, match="more configurations"):
         draw_importance({"a": float("nan")}, tmp_path / "none.png")
+
+
+def test_axes_name_the_values_that_there_are():
+    values = {"few": [4, 10, 4], "many": list(range(3))}
+    figure = draw_parallel_coordinates(values, [1.0, 2.0, 3.0])
+    named = [text.get_text() for text in figure.axes[0].texts]
+    assert named == ["4", "10", "0", "1", "2", "1", "2", "3"]
+    figure = draw_parallel_coordinates({"many": list(range(100))}, list(range(100)))
+    assert [text.get_text() for text in figure.axes[0].texts] == ["0", "49.5", "99"] * 2
+
+
+# -- an evolution ------------------------------------------------------------------------------------------------------
+
+
+def members(count: int, generations: int, fitness=lambda number, step: float(number * step)) -> list[MemberCurve]:
+    return [
+        MemberCurve(
+            i, None if i < 4 else i - 4, 0, "" if i < 4 else "batch_size 32 to 64",
+            [(100 * g, 400 * g + i, fitness(i, 100 * g)) for g in range(1, generations + 1)],
+            {"batch_size": [32, 64, 128, 65][i % 4], "learning_rate": 10.0 ** -(2 + i % 4), "gamma": 0.99}, 64,
+        )
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def test_the_fittest_members_have_names_and_whole_numbers_whole_ticks():
+    figure = draw_evolution(members(12, 3))
+    figure.draw_without_rendering()
+    named = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert named == ["5 others", *(f"member {i}" for i in range(5, 12)), "highest so far"]
+    assert [axes.get_title() for axes in figure.axes] == ["fitness of the members", "batch_size", "learning_rate"]
+    batch_sizes, rates = figure.axes[1:]
+    assert rates.get_ylabel() == batch_sizes.get_ylabel() == "logarithmic"
+    assert all(float(tick.get_text()).is_integer() for tick in batch_sizes.get_yticklabels() if tick.get_text())
+
+
+def test_after_one_generation_every_panel_shows_its_members():
+    for axes in draw_evolution(members(4, 1)).axes:
+        assert len(axes.lines) >= 4 and all(line.get_marker() == "o" for line in axes.lines[:4])
+
+
+def test_members_of_equal_fitness_have_the_colour_that_the_bar_gives_it():
+    figure = draw_lineage(members(8, 2, lambda number, step: 9.0))
+    lines, bar = figure.axes
+    colours = {line.get_color() for line in lines.lines if not isinstance(line.get_color(), str)}
+    assert colours == {tuple(colormaps["viridis"](0.5))}
+    assert bar.get_ylim() == (8.0, 10.0) and bar.get_yticks().tolist() == [9.0]

@@ -15,7 +15,7 @@ from etude.tuning import Choice, Genome, Log, RandomSearch, Space, StudyPlan, Un
 from etude.tuning.genome import genome_from_json
 from etude.tuning.journal import Journal
 from etude.tuning.plan import StudyState, evaluate_every
-from etude.tuning.ranking import interval
+from etude.tuning.ranking import mean_interval
 from etude.tuning.space import space_given
 
 
@@ -80,9 +80,9 @@ def test_the_number_of_evaluations_divides_the_steps():
 
 
 def test_an_interval_covers_the_mean_and_needs_finite_values():
-    low, high = interval([1.0, 2.0, 3.0, 4.0])
+    low, high = mean_interval([1.0, 2.0, 3.0, 4.0])
     assert 1.0 <= low < 2.5 < high <= 4.0
-    assert interval([1.0, float("-inf")]) == (float("-inf"), float("-inf"))
+    assert mean_interval([1.0, float("-inf")]) == (float("-inf"), float("-inf"))
 
 
 def full(descriptor):

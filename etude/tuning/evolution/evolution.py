@@ -69,9 +69,10 @@ class Lineage:
         """A member and its ancestors, the oldest first, each with the mutation that made it of its parent."""
         return [(each, mutation_of(each)) for each in lineage(self._trials, trial)]
 
-    def plot(self, path: str | PathLike[str]) -> None:
-        """The tree of all members over environment steps, coloured by fitness. Writes a PNG."""
-        draw_lineage(curves_of(self._trials), Path(path))
+    def plot(self, path: str | Path | None = None) -> Any:
+        """The tree of all members over environment steps, coloured by fitness. Returns the matplotlib figure, and
+        writes it to `path` where one is given."""
+        return draw_lineage(curves_of(self._trials), path)
 
 
 class Evolution(Study):
@@ -203,10 +204,11 @@ class Evolution(Study):
         """Which member came from which."""
         return Lineage(self.trials)
 
-    def plot(self, path: str | PathLike[str]) -> None:
+    def plot(self, path: str | Path | None = None) -> Any:
         """Fitness of all members over the environment steps of all of them and of evaluations, trajectories of the
-        hyperparameters that are mutated, and the size of the networks. Writes a PNG."""
-        draw_evolution(curves_of(self.trials), Path(path))
+        hyperparameters that are mutated, and the size of the networks. Returns the matplotlib figure, and writes it to
+        `path` where one is given."""
+        return draw_evolution(curves_of(self.trials), path)
 
 
 STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks", "shared_replay")

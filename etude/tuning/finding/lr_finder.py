@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.report import draw_rates
+from etude.report.rates import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
 from etude.tuning.finding.agents import follow_ramp_with_agent
 from etude.tuning.finding.ramp import Ramp, RampRecord
 from etude.tuning.finding.runs import follow_ramp_with_run, steps_of_run
-from etude.tuning.finding.suggestion import LRSuggestion, Observed, suggest
+from etude.tuning.finding.suggestion import FEWEST, LRSuggestion, Observed, read_curve, smoothed, suggest
 
 STEPS = 100_000  # environment steps of a run at most
 
@@ -115,14 +115,25 @@ class LRFinder:
         change[sma:] = (curve[sma:] - curve[:-sma]) / sma
         return change
 
+    def plot(self, path: str | Path | None = None) -> Any:
+        """Draw what the suggestion was read from, and the suggested rate: the loss of each update, and the return of
+        each episode where enough have ended, both with their smoothed curves, up to where they break. Shown, or written
+        to `path`. Returns the matplotlib figure."""
+        record = self._found()
+        loss, reward = Observed(record.rates, self.losses), record.rated_rewards()
+        panels = [_panel("loss", loss, read_curve(loss.values).broken)]
+        if len(reward.values) >= FEWEST:
+            panels.append(_panel("return of an episode", reward, read_curve(-reward.values).broken))
+        return self._drawn(panels, path)
+
     def plot_reward(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
         """Draw the normalised reward over the learning rate, without so many updates at the beginning and the end, and
         the suggested rate. Shown, or written to `path`. Returns the matplotlib figure."""
-        return self._drawn(self.reward_curve, "normalised reward", (n_skip_beginning, n_skip_end), None, path)
+        return self._drawn([self._panel(self.reward_curve, "normalised reward", n_skip_beginning, n_skip_end)], path)
 
     def plot_loss(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
         """Draw the loss in the same way."""
-        return self._drawn(self.losses, "loss", (n_skip_beginning, n_skip_end), None, path)
+        return self._drawn([self._panel(self.losses, "loss", n_skip_beginning, n_skip_end)], path)
 
     def plot_reward_change(
         self,
@@ -134,19 +145,13 @@ class LRFinder:
     ) -> Any:
         """Draw `reward_change(sma)` in the same way. y_lim: ends of the vertical axis."""
         label = f"change of reward per update, over {sma}"
-        return self._drawn(self.reward_change(sma), label, (n_skip_beginning, n_skip_end), y_lim, path)
+        panel = self._panel(self.reward_change(sma), label, n_skip_beginning, n_skip_end)
+        return self._drawn([panel._replace(y_lim=y_lim)], path)
 
-    def _drawn(
-        self,
-        values: np.ndarray,
-        label: str,
-        skipped: tuple[int, int],
-        y_lim: tuple[float, float] | None,
-        path: str | Path | None,
-    ) -> Any:
-        first, last = skipped
+    def _panel(self, values: np.ndarray, label: str, first: int, last: int) -> RatePanel:
+        """Values of updates, without so many of the first and the last ones."""
         n = len(values)
-        if min(skipped) < 0 or first + last >= n:
+        if min(first, last) < 0 or first + last >= n:
             raise ConfigError(
                 f"n_skip_beginning = {first}, n_skip_end = {last}; expected whole numbers from 0 that leave some of "
                 f"the {n} updates."
@@ -154,8 +159,13 @@ class LRFinder:
         kept = slice(first, n - last)
         if np.isnan(values[kept]).all():
             raise ConfigError(f"There is no {label} to draw: no episode ended. Give more episodes, or a larger N.")
+        return RatePanel(label, self.rates[kept], values[kept])
+
+    def _drawn(self, panels: list[RatePanel], path: str | Path | None) -> Any:
         suggested = None if self.suggestion is None else self.suggestion.rate
-        return draw_rates(self.rates[kept], values[kept], label, suggested, y_lim, path)
+        agent = self.agent
+        title = f"{agent.algorithm} on {agent.environment}" if isinstance(agent, Run) else type(agent).__name__
+        return draw_rates(panels, suggested, path, f"Learning rates of {title}")
 
     def _found(self) -> RampRecord:
         if self._record is None:
@@ -174,3 +184,12 @@ class LRFinder:
             )
             return found._replace(reason=found.reason + short)
         return found
+
+
+def _panel(label: str, seen: Observed, broken: int | None) -> RatePanel:
+    """Values and their smoothed curve. What comes where it breaks is left out of the range of the axis."""
+    end = int(np.argmin(np.append(np.isfinite(seen.values), False)))
+    curve, shown = smoothed(seen.values[:end]), seen.values[: broken or end]
+    low, high = (float(f(shown)) for f in (np.min, np.max))
+    margin = (high - low or 1.0) / 4
+    return RatePanel(label, seen.rates, seen.values, curve, None if broken is None else (low - margin, high + margin))

@@ -1,0 +1,108 @@
+"""How pictures look: size, fonts, colours, the legend, and the file. No display is needed."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+from etude.base.errors import ConfigError
+from etude.checkpoint import replacing
+
+# Okabe & Ito 2008, "Color universal design": told apart with every kind of colour vision, and in print.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#999999"  # of what the legend does not name
+ENTRIES = len(COLOURS) + 1  # of a legend at most: the highest lines, and one for all others
+FORMATS = ("png", "svg", "pdf")
+Style = Literal["screen", "paper"]
+
+WIDE = 6.6  # inches of several panels side by side: their text is readable in 400 pixels
+_LOOK: dict[str, Any] = {
+    "axes.grid": True, "grid.alpha": 0.3, "grid.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
+    "axes.titlesize": "medium", "legend.frameon": False, "legend.fontsize": "small", "legend.title_fontsize": "small",
+    "xtick.labelsize": "small", "ytick.labelsize": "small", "figure.constrained_layout.use": True,
+    "pdf.fonttype": 42, "svg.fonttype": "none",
+}  # fmt: skip
+STYLES: dict[Style, dict[str, Any]] = {
+    "screen": {"figure.figsize": (5.0, 3.0), "figure.dpi": 192, "font.size": 10.0, "lines.linewidth": 1.8},
+    # A column of most proceedings, and a font that goes with Times.
+    "paper": {
+        "figure.figsize": (3.3, 2.1), "figure.dpi": 300, "font.size": 8.0, "lines.linewidth": 1.2,
+        "font.family": "STIXGeneral", "mathtext.fontset": "stix",
+    },
+}  # fmt: skip
+
+
+@contextmanager
+def picture(
+    path: str | Path | None, columns: int = 1, rows: int = 1, style: Style = "screen", window: bool = False
+) -> Iterator[Any]:
+    """A matplotlib figure in the size of so many panels; what is drawn within the context has its style. At its end it
+    is written to `path`, where there is one. window: without a path it is shown."""
+    if style not in STYLES:
+        raise ConfigError(f"style = {style!r}; expected {' or '.join(STYLES)}.")
+    from matplotlib import rc_context
+
+    with rc_context({**_LOOK, **STYLES[style]}):
+        figure = _new(path is None and window)
+        width, height = figure.get_size_inches()
+        figure.set_size_inches(width if columns == 1 else WIDE, height * rows)
+        yield figure
+        if path is not None:
+            _write(figure, Path(path))
+        elif window:
+            figure.show()
+
+
+def _new(window: bool) -> Any:
+    if window:
+        from matplotlib import pyplot  # the only place that opens windows
+
+        return pyplot.figure()
+    from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
+
+    return Figure()
+
+
+def _write(figure: Any, path: Path) -> None:
+    """Replace the picture whole, so that a viewer never sees half of one."""
+    kind = path.suffix.lstrip(".").lower() or FORMATS[0]
+    if kind not in FORMATS:
+        raise ConfigError(f"The picture {path} is none that etude writes; expected .png, .svg or .pdf.")
+    with replacing(path) as file:
+        figure.savefig(file, format=kind)
+
+
+def grid(panels: int) -> tuple[int, int]:
+    """(columns, rows) of so many panels."""
+    return min(2, panels), -(-panels // 2)
+
+
+def legend(figure: Any, title: str = "") -> None:
+    """Name the lines of all panels below them, each label once; the figure grows by it. title: what they show."""
+    from matplotlib import rcParams
+
+    found: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            found.setdefault(label, handle)
+    (width, height), size = figure.get_size_inches(), rcParams["font.size"] * 0.83 / 72  # of "small" text, in inches
+    room = int(width / (0.55 * size)) - 8  # characters of a line beside the sample of its colour
+    columns = 2 if len(found) > 1 and max(map(len, found)) <= room // 2 - 6 else 1
+    labels = [textwrap.fill(label, room) for label in found]
+    title = textwrap.fill(title, room)
+    lines = sum(label.count("\n") + 1 for label in labels) / columns + (title.count("\n") + 1 if title else 0)
+    figure.set_size_inches(width, height + (lines + 1) * 1.3 * size)
+    figure.legend(found.values(), labels, loc="outside lower left", ncols=columns, title=title, alignment="left")
+
+
+def finish(axes: Any, title: str = "", across: str = "", up: str = "", steps: bool = True) -> None:
+    """Name a panel and its axes. steps: whether numbers of steps are across."""
+    from matplotlib.ticker import EngFormatter
+
+    axes.set(title=title, xlabel=across, ylabel=up)
+    if steps:
+        axes.xaxis.set_major_formatter(EngFormatter(sep=""))
+        axes.set_xlim(left=0)
