@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
 from etude.report.series import Series, common_quantity
 
 NAMED = 3  # differences that a label names; it counts the others
-FEW = 8  # configurations whose labels all differ
+DIGITS = 3  # significant ones of a number in a label
 
 
 class Line(NamedTuple):
-    """Runs that differ in their seeds alone, one for each seed, and what to call them."""
+    """Runs that differ in their seeds alone, one for each seed, and what to call them. key: their label with all digits
+    and differences."""
 
     label: str
     runs: tuple[Series, ...]
+    key: str
 
 
 class Comparison(NamedTuple):
@@ -55,8 +57,9 @@ def _lines(runs: Sequence[tuple[Series, str | None]], notes: list[str]) -> list[
         key = (run.algorithm, *sorted(run.configuration.items())) if label is None else label
         groups.setdefault(key, []).append(run)
     distinct = [_one_for_each_seed(group, notes) for group in groups.values()]
-    given = [key for key in groups if isinstance(key, str)]
-    return list(map(Line, given or _labels([group[0] for group in distinct]), map(tuple, distinct)))
+    firsts, given = [group[0] for group in distinct], [key for key in groups if isinstance(key, str)]
+    labels, keys = given or _labels(firsts, _rounded, NAMED), given or _labels(firsts, str, None)
+    return list(map(Line, labels, map(tuple, distinct), keys))
 
 
 def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
@@ -72,36 +75,27 @@ def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
     return sorted(longest.values(), key=lambda run: run.seed)
 
 
-def _labels(runs: Sequence[Series]) -> list[str]:
+def _labels(runs: Sequence[Series], text_of: Callable[[str], str], most: int | None) -> list[str]:
     """What each differs in from others of its algorithm, and the algorithm, where there are several or nothing else
-    differs."""
+    differs. text_of: from a value to what is written of it. most: differences that are named."""
     algorithms = {run.algorithm for run in runs}
     words: dict[int, list[str]] = {i: [] for i in range(len(runs))}
     for algorithm in algorithms:
         alike = [i for i, run in enumerate(runs) if run.algorithm == algorithm]
         names = dict.fromkeys(name for i in alike for name in runs[i].configuration)
         values = {name: [runs[i].configuration.get(name, "none") for i in alike] for name in names}
-        differing = {name: _short(found) for name, found in values.items() if len(set(found)) > 1}
+        differing = {name: list(map(text_of, found)) for name, found in values.items() if len(set(found)) > 1}
         for place, i in enumerate(alike):
-            words[i] = [f"{name}={texts[place]}" for name, texts in list(differing.items())[:NAMED]]
-            words[i] += [f"and {len(differing) - NAMED} more"] if len(differing) > NAMED else []
+            words[i] = [f"{name}={texts[place]}" for name, texts in list(differing.items())[:most]]
+            words[i] += [f"and {len(differing) - most} more"] if most and len(differing) > most else []
     return [
         " ".join([run.algorithm, *words[i]] if len(algorithms) > 1 or not words[i] else words[i])
         for i, run in enumerate(runs)
     ]
 
 
-def _short(values: Sequence[str]) -> list[str]:
-    """These values with three significant digits, or with more where a few would else be the same."""
-    for digits in (3, 6, 17):
-        texts = [_rounded(value, digits) for value in values]
-        if len(values) > FEW or len(set(texts)) == len(set(values)):
-            break
-    return texts
-
-
-def _rounded(value: str, digits: int) -> str:
+def _rounded(value: str) -> str:
     try:
-        return value if value.lstrip("-").isdigit() else f"{float(value):.{digits}g}"
+        return value if value.lstrip("-").isdigit() else f"{float(value):.{DIGITS}g}"
     except ValueError:  # a word, or several numbers
         return value

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
-from etude.report.pictures import GREY, finish, grid, legend, picture
+from etude.report.pictures import COLOURS, GREY, finish, grid, legend, picture
 from etude.report.plots import named
 
 
@@ -34,18 +34,19 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
     steps of all members and of evaluations. The legend names the fittest members, others are grey. ConfigError where
     nothing was evaluated."""
     _check(members)
-    held = {"hidden units and filters": [member.units for member in members]}
+    held = {"hidden units and filters": [float(member.units) for member in members]}
     held |= {name: [m.hyperparameters[name] for m in members] for name in members[0].hyperparameters}
     held = {name: values for name, values in held.items() if len(set(values)) > 1}
     by_number = {member.number: member for member in members}
     best = {f"member {m.number}": max((value for *_, value in m.points), default=-math.inf) for m in members}
-    names = named([*best], [*best.values()])
+    names = named(best, {}, COLOURS[:-1])
     (columns, rows), times = grid(1 + len(held)), _times(members)
     with picture(path, columns, rows) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
         for axes in panels[1 + len(held) :]:
             axes.remove()
-        for i, member in enumerate(members):
+        order = list(names)
+        for i, member in sorted(enumerate(members), key=lambda each: order.index(f"member {each[1].number}")):
             colour, label = names[f"member {member.number}"]
             look = {"color": colour, "markersize": 3, "linewidth": 1.2, "zorder": 1 if colour == GREY else 2}
             fitness = _with_birth(member, by_number)
@@ -54,11 +55,11 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
                 axes.plot([at for at, _ in fitness], [values[i]] * len(fitness), "o-", **look)
         highest = [max(value for m in members for _, at, value in m.points if at <= time) for time in times]
         panels[0].step(times, highest, where="post", color=GREY, linewidth=1.0, linestyle="--", label="highest so far")
-        finish(panels[0], "fitness of the members", up="mean return of an evaluation")
+        across = "environment steps of all\nmembers and evaluations"
+        finish(panels[0], "fitness of the members", across, "mean return of an evaluation")
         for axes, (name, values) in zip(panels[1:], held.items(), strict=False):
-            finish(axes, name)
+            finish(axes, name, across)
             _scale(axes, values)
-        figure.supxlabel("environment steps of all members and evaluations", fontsize="medium")
         legend(figure)
     return figure
 
@@ -76,6 +77,8 @@ def _scale(axes: Any, values: Sequence[float]) -> None:
             axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     elif whole:
         axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+    else:
+        axes.yaxis.set_major_formatter("{x:.3g}")
 
 
 def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None) -> Any:
@@ -90,7 +93,7 @@ def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None)
     values = [value for member in members for _, _, value in member.points if math.isfinite(value)]
     low, high = min(values), max(values)
     scale = Normalize(low, high) if high > low else Normalize(low - 1, high + 1)  # all equal: the colour of the middle
-    coloured = ScalarMappable(scale, colormaps["viridis"])
+    coloured: Any = ScalarMappable(scale, colormaps["viridis"])
     with picture(path) as figure:
         figure.set_size_inches(6.4, max(3.0, 0.24 * len(members) + 1.2))
         axes = figure.subplots()
@@ -103,7 +106,7 @@ def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None)
                 axes.plot([before, step], [row, row], color=colour, linewidth=3.5, solid_capstyle="butt", zorder=2)
                 before = step
             label = f" {member.number}" + (f": {member.change}" if member.change else "")
-            axes.annotate(label, (before, row), fontsize="x-small", va="center")
+            axes.annotate(label, (before, row), fontsize="small", va="center")
         finish(axes, "Lineage: number of each member, and what changed", "environment steps of a member")
         axes.set(yticks=[])
         axes.spines["left"].set_visible(False)

@@ -45,7 +45,8 @@ def picture(
         raise ConfigError(f"style = {style!r}; expected {' or '.join(STYLES)}.")
     from matplotlib import rc_context
 
-    with rc_context({**_LOOK, **STYLES[style]}):
+    look: Any = {**_LOOK, **STYLES[style]}
+    with rc_context(look):
         figure = _new(path is None and window)
         width, height = figure.get_size_inches()
         figure.set_size_inches(width if columns == 1 else WIDE, height * rows)
@@ -94,8 +95,12 @@ def legend(figure: Any, title: str = "") -> None:
     labels = [textwrap.fill(label, room) for label in found]
     title = textwrap.fill(title, room)
     lines = sum(label.count("\n") + 1 for label in labels) / columns + (title.count("\n") + 1 if title else 0)
-    figure.set_size_inches(width, height + (lines + 1) * 1.3 * size)
-    figure.legend(found.values(), labels, loc="outside lower left", ncols=columns, title=title, alignment="left")
+    figure.set_size_inches(width, height + (lines + 1) * 1.5 * size)
+    drawn = figure.legend(
+        found.values(), labels, loc="outside lower left", ncols=columns, title=title, alignment="left"
+    )
+    for handle in drawn.legend_handles:
+        handle.set_alpha(1)
 
 
 def finish(axes: Any, title: str = "", across: str = "", up: str = "", steps: bool = True) -> None:

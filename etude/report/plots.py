@@ -14,7 +14,7 @@ from etude.base.data import Estimate
 from etude.base.errors import ConfigError
 from etude.report.configurations import Comparison, Line, compared
 from etude.report.pictures import COLOURS, ENTRIES, GREY, Style, finish, grid, legend, picture
-from etude.report.series import EVALUATION, TRAINING, Series, find_runs, read_run, series_of
+from etude.report.series import EVALUATION, Series, find_runs, read_run, series_of
 from etude.report.statistics import (
     BANDS,
     STATISTICS,
@@ -27,7 +27,7 @@ from etude.report.statistics import (
 
 Kind = Literal["curves", "profile", "improvement"]
 KINDS: tuple[Kind, ...] = ("curves", "profile", "improvement")
-Names = Mapping[str, tuple[str, str]]  # by label, the colour of a line and its entry in the legend
+Names = Mapping[str, tuple[str, str]]  # by key, the colour of a line and its entry in the legend
 
 
 def plot(
@@ -58,10 +58,10 @@ def draw_run(run: Series, path: str | Path | None = None, style: Style = "screen
     rows, others = 2 if run.adjusted else 1, [*run.by_agent, *run.adjusted]
     with picture(path, 1, rows, style) as figure:
         axes, *below = figure.subplots(rows, squeeze=False, sharex=True)[:, 0]
-        names = named(others, [-float(i) for i in range(len(others))], COLOURS[2:])
+        names = named({name: -i for i, name in enumerate(others)}, {}, COLOURS[2:])
         if len(run.steps):
             axes.plot(run.steps, run.returns, color=COLOURS[0], alpha=0.25, linewidth=0.8)
-            axes.plot(run.steps, run.smoothed(), color=COLOURS[0], label=f"{TRAINING} (thin: as recorded)")
+            axes.plot(run.steps, run.smoothed(), color=COLOURS[0], label="training, smoothed (thin: as recorded)")
         if len(run.evaluated):
             low, high = ([f(returns) for returns in run.evaluations] for f in (np.min, np.max))
             means, episodes = run.of(EVALUATION).curve()[1], max(map(len, run.evaluations))
@@ -127,13 +127,18 @@ def draw_runs(
     return figure
 
 
-def named(labels: Sequence[str], scores: Sequence[float], own: Sequence[str] = COLOURS) -> dict[str, tuple[str, str]]:
-    """By label, the colour of a line and its entry in the legend: for as many of the highest ones as there are colours
-    their own, for all others grey and a count."""
-    order = sorted(range(len(labels)), key=lambda i: scores[i] if np.isfinite(scores[i]) else -np.inf, reverse=True)
-    first = sorted(order[: len(own)])
-    found = {labels[i]: (colour, labels[i]) for i, colour in zip(first, own, strict=False)}
-    rest = [label for label in labels if label not in found]
+def named(
+    scores: Mapping[str, float], labels: Mapping[str, str], own: Sequence[str] = COLOURS
+) -> dict[str, tuple[str, str]]:
+    """By key, the colour of a line and its entry in the legend: for as many of the highest ones as there are colours
+    their own and their label (the key, where there is none, or another one has it), for all others grey and a count.
+    The highest come first, where there are others."""
+    order = sorted(scores, key=lambda key: scores[key] if np.isfinite(scores[key]) else -np.inf, reverse=True)
+    order = order if len(order) > len(own) else list(scores)
+    shown = [labels.get(key, key) for key in order[: len(own)]]
+    texts = [label if shown.count(label) == 1 else key for key, label in zip(order, shown, strict=False)]
+    found = dict(zip(order, zip(own, texts, strict=False), strict=False))
+    rest = order[len(own) :]
     return found | dict.fromkeys(rest, (GREY, f"{len(rest)} other{'s' if len(rest) > 1 else ''}"))
 
 
@@ -143,23 +148,19 @@ def _names(found: Comparison) -> Names:
     for lines in found.panels.values():
         scores = [np.mean([run.score for run in line.runs]) for line in lines]
         for place, i in enumerate(np.argsort(scores)):
-            ranks.setdefault(lines[i].label, []).append(place / len(lines))
-    labels = list(dict.fromkeys(line.label for lines in found.panels.values() for line in lines))
-    names, counts = named(labels, [float(np.mean(ranks[label])) for label in labels]), _counts(found)
-    if len(set(counts.values())) == 1:
-        return names
-    seeds = {label: f"{count} seed{'s' if count > 1 else ''}" for label, count in counts.items()}
-    return {
-        label: (colour, f"{entry}, {seeds[label]}" if entry == label else entry)
-        for label, (colour, entry) in names.items()
-    }
+            ranks.setdefault(lines[i].key, []).append(place / len(lines))
+    every = {line.key: line for lines in found.panels.values() for line in lines}
+    counts = {key: f", {count} seed{'s' if count > 1 else ''}" for key, count in _counts(found).items()}
+    differ = len(set(counts.values())) > 1
+    labels = {key: line.label + (counts[key] if differ else "") for key, line in every.items()}
+    return named({key: float(np.mean(ranks[key])) for key in every}, labels)
 
 
 def _counts(found: Comparison) -> dict[str, int]:
-    """By label, how many seeds a line has at most."""
+    """By key, how many seeds a line has at most."""
     counts: dict[str, int] = {}
     for line in (line for lines in found.panels.values() for line in lines):
-        counts[line.label] = max(counts.get(line.label, 0), len(line.runs))
+        counts[line.key] = max(counts.get(line.key, 0), len(line.runs))
     return counts
 
 
@@ -176,37 +177,48 @@ def _about(found: Comparison, kind: Kind, band: Band, statistic: Statistic) -> s
         return f"{best}one seed each" if len(counts) > 1 else ""
     if kind == "profile":
         return f"{best}{seeds}; shaded: {BANDS['bootstrap']}"
-    return f"{best}{STATISTICS[statistic][0]} of {seeds}; shaded: their {BANDS[band]}; thin: each"
+    return f"{best}{STATISTICS[statistic][0]} of {seeds}; shaded: {BANDS[band]}; thin: each"
 
 
 def _draw_curves(axes: Any, lines: Sequence[Line], names: Names, band: Band, statistic: Statistic) -> None:
     from matplotlib.collections import LineCollection
 
-    grey = [line for line in lines if names[line.label][0] == GREY]
-    centres = [aggregate([run.curve() for run in line.runs], "range", statistic)[:2] for line in grey]
-    if grey:
-        label = names[grey[0].label][1]
-        axes.add_collection(LineCollection(list(map(np.column_stack, centres)), 0.7, GREY, alpha=0.4, label=label))
+    lines, grey = _ordered(lines, names)
     for line in lines:
-        colour, label = names[line.label]
-        if colour == GREY:
-            continue
+        colour, label = names[line.key]
         curves = [run.curve() for run in line.runs]
         steps, centre, low, high = aggregate(curves, band, statistic)
         if len(curves) > 1:
-            faint = min(0.25, 4 / len(curves))
-            axes.add_collection(LineCollection(list(map(np.column_stack, curves)), 0.7, colour, alpha=faint))
+            faint = min(0.25, 5 / len(curves))
+            axes.add_collection(LineCollection(_points(curves), linewidths=0.7, colors=colour, alpha=faint))
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(steps, centre, color=colour, label=label, marker="." if len(steps) == 1 else None)
+    if grey:
+        centres = [aggregate([run.curve() for run in line.runs], "range", statistic)[:2] for line in grey]
+        look: Any = {"colors": GREY, "alpha": min(0.4, 20 / len(grey)), "label": names[grey[0].key][1]}
+        axes.add_collection(LineCollection(_points(centres), linewidths=0.7, **look))
     axes.autoscale_view()
 
 
+def _ordered(lines: Sequence[Line], names: Names) -> tuple[list[Line], list[Line]]:
+    """(those that have colours of their own, in the order of the legend; those that are grey)."""
+    order = {key: place for place, key in enumerate(names)}
+    lines = sorted(lines, key=lambda line: order[line.key])
+    grey = [line for line in lines if names[line.key][0] == GREY]
+    return lines[: len(lines) - len(grey)], grey
+
+
+def _points(curves: Sequence[tuple[np.ndarray, ...]]) -> list[np.ndarray]:
+    return [np.column_stack(curve) for curve in curves]
+
+
 def _draw_profile(axes: Any, lines: Sequence[Line], names: Names) -> None:
-    scores = {line.label: np.array([run.score for run in line.runs]) for line in lines}
+    ordered = [line for part in _ordered(lines, names) for line in part]
+    scores = {line.key: np.array([run.score for run in line.runs]) for line in ordered}
     every = np.concatenate(list(scores.values()))
     thresholds = np.linspace(every.min(), every.max(), 201)
-    for label, own in scores.items():
-        colour, entry = names[label]
+    for key, own in scores.items():
+        colour, entry = names[key]
         share, low, high = performance_profile(own, thresholds)
         grey = colour == GREY
         look = {"alpha": 0.4, "linewidth": 0.7} if grey else {}
@@ -217,13 +229,14 @@ def _draw_profile(axes: Any, lines: Sequence[Line], names: Names) -> None:
 
 def _draw_improvement(found: Comparison, path: str | Path | None, style: Style) -> Any:
     """A row for each line but the first: the probability that a run of the first ends above one of it."""
-    by_label = {
-        label: {title: np.array([run.score for run in line.runs]) for title, lines in found.panels.items()
-                for line in lines if line.label == label}
-        for label in _names(found)
-    }  # fmt: skip
-    first = next(iter(found.panels.values()))[0].label
-    others = [label for label in by_label if label != first and by_label[label].keys() & by_label[first].keys()]
+    scores: dict[str, dict[str, np.ndarray]] = {}  # by key and environment
+    labels: dict[str, str] = {}
+    for title, lines in found.panels.items():
+        for line in lines:
+            scores.setdefault(line.key, {})[title] = np.array([run.score for run in line.runs])
+            labels[line.key] = line.label
+    first, *rest = scores
+    others = [key for key in rest if scores[key].keys() & scores[first].keys()]
     if not others:
         raise ConfigError(
             "The probability of improvement compares two or more sets of runs on the same environment; got one. Give "
@@ -231,17 +244,15 @@ def _draw_improvement(found: Comparison, path: str | Path | None, style: Style) 
         )
     with picture(path, 1, 1, style) as figure:
         axes = figure.subplots()
-        for row, label in enumerate(others[:ENTRIES]):
-            tasks = [title for title in by_label[first] if title in by_label[label]]
-            value, low, high = probability_of_improvement(
-                *([by_label[each][title] for title in tasks] for each in (first, label))
-            )
-            draw_interval(axes, row, value, low, high)
+        for row, other in enumerate(others[:ENTRIES]):
+            tasks = [title for title in scores[first] if title in scores[other]]
+            sets = ([scores[key][title] for title in tasks] for key in (first, other))
+            draw_interval(axes, row, *probability_of_improvement(*sets))
         axes.axvline(0.5, color=GREY, linestyle="--", linewidth=1.2)
-        shown = [textwrap.fill(label, 24) for label in others[:ENTRIES]]
+        shown = [textwrap.fill(labels[key], 24) for key in others[:ENTRIES]]
         axes.set(yticks=range(len(shown)), yticklabels=shown, xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5))
-        title = textwrap.fill(f"{first}: probability of improvement over", 44)
-        finish(axes, title, "probability (bars: 95 % bootstrap interval)", steps=False)
+        title = textwrap.fill(f"{labels[first]}: probability of improvement over", 44)
+        finish(axes, title, f"probability (bars: {BANDS['bootstrap']})", steps=False)
     return figure
 
 

@@ -27,7 +27,7 @@ _LEARNED_FROM = (
 )
 
 
-RETURN, TRAINING, EVALUATION = "return per episode", "training return, smoothed", "evaluation return"
+RETURN, TRAINING, EVALUATION = "return per episode", "smoothed training return", "evaluation return"
 METRICS = {"rollout/ep_rew_mean": TRAINING, "eval/mean_reward": EVALUATION}
 
 

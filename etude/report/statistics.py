@@ -28,7 +28,7 @@ STATISTICS: dict[Statistic, tuple[str, Callable[..., Any]]] = {
     "mean": ("mean", np.mean),
     "median": ("median", np.median),
 }
-BANDS: dict[Band, str] = {"bootstrap": "95 % bootstrap interval", "range": "range"}
+BANDS: dict[Band, str] = {"bootstrap": "95 % interval", "range": "their range"}
 
 
 def interval(values: np.ndarray, statistic: Statistic = "iqm") -> np.ndarray:

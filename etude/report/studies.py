@@ -237,12 +237,12 @@ def draw_importance(
             "The importance of hyperparameters needs several scores for some value. Try more configurations."
         )
     ordered = sorted(known.items(), key=lambda pair: pair[1])
-    few = ", which say little" if configurations < MANY else ""
+    few = "only " if configurations < MANY else ""
     with picture(path) as figure:
         axes = figure.subplots()
         axes.barh([name for name, _ in ordered], [share for _, share in ordered], color=COLOURS[0])
         axes.set(xlim=(0, 1))
-        from_these = f"importance, from {configurations} configurations{few}" if configurations else "importance"
+        from_these = f"importance, from {few}{configurations} configurations" if configurations else "importance"
         across = "share of the variance of scores between its values"
         finish(axes, f"{title}\n{from_these}" if title else from_these, across, steps=False)
     return figure

@@ -38,10 +38,9 @@ def test_plot_draws_one_run_into_its_directory_and_several_beside(runs, tmp_path
     assert (tmp_path / "curves.png").exists()
     assert cli.main(["plot", *map(str, runs), "--output", "deep/both.png"]) == 0
     assert (tmp_path / "deep" / "both.png").exists()
-    assert capsys.readouterr().out.splitlines()[-2:] == [
-        "All lines are of one metric, evaluation return. Another one: --metric rollout/ep_rew_mean",
-        "Drawn: deep/both.png",
-    ]
+    *_, chosen, repeated, drawn = capsys.readouterr().out.splitlines()
+    assert chosen == "All lines are of one metric, smoothed training return. Another one: --metric eval/mean_reward"
+    assert "1 of 2 runs repeat a seed" in repeated and drawn == "Drawn: deep/both.png"
     given = ["--format", "svg", "--style", "paper", "--labels", "a", "b", "--statistic", "median"]
     for kind in ("curves", "profile", "improvement"):
         assert cli.main(["plot", *map(str, runs), *given, "--kind", kind]) == 0

@@ -45,7 +45,12 @@ def test_a_new_run_starts_the_file_anew(tmp_path):
 
 
 def test_every_line_is_strict_json_also_when_a_loss_is_not_finite(tmp_path):
-    events = [started(), Learned(10, 1, {"q": float("nan"), "v": float("inf")}, {}, 0.1), collected(1_000, 1.0)]
+    events = [
+        started(),
+        Learned(10, 1, {"q": float("nan"), "v": float("inf")}, {}, 0.1),
+        collected(1_000, 1.0),
+        collected(1_010),
+    ]
     write(tmp_path / "m.jsonl", events)
 
     def refuse(constant):
@@ -59,6 +64,7 @@ def test_each_record_is_on_disk_when_its_event_is_over(tmp_path):
     reporter = JsonLines(tmp_path / "m.jsonl")
     reporter(started())
     reporter(collected(1_000, 1.0))
+    reporter(Learned(1_000, 1, {"q": 1.0}, {}, 0.1))
     assert len(read_records(tmp_path / "m.jsonl")) == 2
     reporter.close()
     reporter.close()

@@ -18,11 +18,11 @@ def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side():
 
 @pytest.mark.parametrize("statistic", ["iqm", "mean", "median"])
 def test_intervals_are_of_each_column_and_cover_the_statistic(statistic):
-    values = np.random.default_rng(0).normal(size=(30, 3))
+    values = np.random.default_rng(0).normal(size=(100, 3))
     low, high = interval(values, statistic)
     assert low.shape == (3,) and np.all(low < high)
     np.testing.assert_array_equal(interval(values[:, 1], statistic), [low[1], high[1]])
-    np.testing.assert_allclose(high - low, 4 / np.sqrt(30), rtol=0.6)
+    np.testing.assert_allclose(high - low, 4 / np.sqrt(100), rtol=0.6)
 
 
 def test_curves_are_aggregated_on_the_steps_that_all_cover():

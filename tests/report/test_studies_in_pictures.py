@@ -117,7 +117,7 @@ def test_pictures_are_drawn_also_of_words_and_of_trials_that_failed(tmp_path):
     names = [label.get_text() for label in coordinates.axes[0].get_xticklabels()]
     assert names == ["learning_rate\n(logarithmic)", "widths", "flag", "score"]
     shares = draw_importance({"a": 0.5, "b": float("nan")}, tmp_path / "importance.png", "dqn-Pole", 3)
-    assert shares.axes[0].get_title() == "dqn-Pole\nimportance, from 3 configurations, which say little"
+    assert shares.axes[0].get_title() == "dqn-Pole\nimportance, from only 3 configurations"
     assert all((tmp_path / name).read_bytes().startswith(b"\x89PNG") for name in ("parallel.png", "importance.png"))
     with pytest.raises(ConfigError, match="Run it first"):
         draw_parallel_coordinates({"a": []}, [], tmp_path / "none.png")
@@ -152,7 +152,7 @@ def test_the_fittest_members_have_names_and_whole_numbers_whole_ticks():
     figure = draw_evolution(members(12, 3))
     figure.draw_without_rendering()
     named = [text.get_text() for text in figure.legends[0].get_texts()]
-    assert named == ["5 others", *(f"member {i}" for i in range(5, 12)), "highest so far"]
+    assert named == [*(f"member {i}" for i in range(11, 5, -1)), "6 others", "highest so far"]
     assert [axes.get_title() for axes in figure.axes] == ["fitness of the members", "batch_size", "learning_rate"]
     batch_sizes, rates = figure.axes[1:]
     assert rates.get_ylabel() == batch_sizes.get_ylabel() == "logarithmic"

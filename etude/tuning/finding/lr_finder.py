@@ -187,9 +187,9 @@ class LRFinder:
 
 
 def _panel(label: str, seen: Observed, broken: int | None) -> RatePanel:
-    """Values and their smoothed curve. What comes where it breaks is left out of the range of the axis."""
+    """Values and their smoothed curve, whose range up to where it breaks is that of the axis."""
     end = int(np.argmin(np.append(np.isfinite(seen.values), False)))
-    curve, shown = smoothed(seen.values[:end]), seen.values[: broken or end]
-    low, high = (float(f(shown)) for f in (np.min, np.max))
-    margin = (high - low or 1.0) / 4
-    return RatePanel(label, seen.rates, seen.values, curve, None if broken is None else (low - margin, high + margin))
+    curve = smoothed(seen.values[:end])
+    low, high = (float(f(curve[: broken or end])) for f in (np.min, np.max))
+    margin = (high - low or 1.0) / 3
+    return RatePanel(label, seen.rates, seen.values, curve, (low - margin, high + margin))
