@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from etude.estimation import estimate
     from etude.multi_agent.policies import Policies
     from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
+    from etude.report.plots import plot
     from etude.run import Run, load
     from etude.solo.agent import RL, RL_pytorch
     from etude.training.build import config_for as config  # a function; the module is `etude.config`
@@ -72,6 +73,7 @@ __all__ = [
     "multi_agent",
     "offline",
     "optimizers",
+    "plot",
     "record",
     "replayed",
     "report",
@@ -95,6 +97,7 @@ _EXPORTS = {
     "etude.estimation": "estimate",
     "etude.multi_agent.policies": "Policies",
     "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent target",
+    "etude.report.plots": "plot",
     "etude.run": "Run load",
     "etude.solo.agent": "RL RL_pytorch",
     "etude.training.build.assemble": "assemble",

@@ -45,8 +45,8 @@ def test_plot_draws_one_run_into_its_directory_and_several_beside(runs, tmp_path
     for kind in ("curves", "profile", "improvement"):
         assert cli.main(["plot", *map(str, runs), *given, "--kind", kind]) == 0
         assert (tmp_path / "curves.svg").read_text().startswith("<?xml")
-    assert cli.main(["plot", str(runs[0]), "--metric", "train/q", "--format", "pdf"]) == 0
-    assert (runs[0] / "train_q.pdf").read_bytes().startswith(b"%PDF")
+    assert cli.main(["plot", str(runs[0]), "--metric", "rollout/ep_len_mean", "--format", "pdf"]) == 0
+    assert (runs[0] / "rollout_ep_len_mean.pdf").read_bytes().startswith(b"%PDF")
     assert cli.main(["plot", str(runs[0]), "--output", "a.png", "--format", "pdf"]) == 2
     assert "two formats" in capsys.readouterr().err
 
