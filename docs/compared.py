@@ -58,7 +58,7 @@ def summary() -> str:
          *(f"{ratios[library]:.3g} x" if library in ratios else "" for library in COLUMNS)]
         for (algorithm, environment), (speed, ratios) in merged.items()
     ]  # fmt: skip
-    return table(["", "etude, steps per second", *COLUMNS], lines) if lines else NOT_MEASURED
+    return table(["algorithm, environment", "etude, steps per second", *COLUMNS], lines) if lines else NOT_MEASURED
 
 
 def in_full() -> str:
@@ -70,8 +70,8 @@ def in_full() -> str:
         for threads in ("one", "default")
         for row in rows(threads)
     ]  # fmt: skip
-    head = ["", "environment", "hyperparameters", "threads", "steps", "etude, steps per second", "times as fast as",
-            "mean return after training"]  # fmt: skip
+    head = ["algorithm", "environment", "hyperparameters", "threads", "steps", "etude, steps per second",
+            "times as fast as", "mean return after training"]  # fmt: skip
     return table(head, lines) if lines else NOT_MEASURED
 
 

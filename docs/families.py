@@ -15,7 +15,7 @@ def algorithms() -> str:
     rows: dict[str, list[str]] = {}
     for name, (kind, config) in ALGORITHMS.items():
         rows.setdefault(_family(kind, config), []).append(f"[{title(name)}](docs/algorithms/{name}.md)")
-    return table(["", "algorithms"], ([family, ", ".join(rows[family])] for family in FAMILIES if family in rows))
+    return table(["kind", "algorithms"], ([family, ", ".join(rows[family])] for family in FAMILIES if family in rows))
 
 
 FAMILIES = (

@@ -2,9 +2,9 @@
 
 README.md         the table of algorithms, from the code, and that of speed, from benchmarks/whole_run.json
 licences.md       from what the dependencies declare
-can_i_use.md      from the algorithms and the list of cases of the engines' contract tests
+which-algorithm.md   what was measured, from benchmarks/learning.json; which spaces and rollouts each algorithm takes
 spaces.md         from the cases of spaces and values that tests run
-benchmarks.md     from benchmarks/*.json, where there are some
+benchmarks*.md    from benchmarks/*.json, where there are some
 reliability.md    the tables, from benchmarks/reliability/*.json
 algorithms/*.md   the configs and presets, from the code, and the results, from benchmarks/learning.json,
                   offline.json and multi_agent.json
@@ -26,12 +26,12 @@ from benchmarks_page import benchmarks
 from compared import summary
 from families import algorithms
 from licences import licences
-from markdown_table import NOTE, table, title
-from measured import curves, learning, multi_agent, offline, pictures
+from markdown_table import NOTE, escaped, table, title
+from measured import by_environment, curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
 from other_names import CLEANRL, SB3, names
 from spaces_page import spaces_and_data
-from usable import can_i_use
+from usable import usable
 
 from etude import Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
@@ -51,26 +51,47 @@ def config(algorithm: str) -> str:
     own = [name for name in kind.__annotations__ if name in names]
     shared = [name for name in names if name not in own]
     default = kind()
-    rows = [[f"`{name}`", f"`{_literal(getattr(default, name))}`", meaning[name]] for name in (*own, *shared)]
+    rows = [[f"`{name}`", f"`{_literal(getattr(default, name))}`", escaped(meaning[name])] for name in (*own, *shared)]
     return table(["field", "default", "meaning"], rows)
 
 
 def _literal(value: Any) -> str:
-    return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+    """A value as Python reads it; of a dataclass, what is required, what differs from its defaults, and its kind or
+    widths."""
+    if isinstance(value, float):
+        return f"{value:g}"
+    if not dataclasses.is_dataclass(value):
+        return f"{value:_}" if isinstance(value, int) and not isinstance(value, bool) else repr(value)
+    given = []
+    for place, field in enumerate(dataclasses.fields(value)):
+        held = getattr(value, field.name)
+        required = field.default is field.default_factory is dataclasses.MISSING
+        first = place == 0 and isinstance(held, str | tuple)
+        if required or first:
+            given.append(_literal(held))
+        elif held != (field.default if field.default_factory is dataclasses.MISSING else field.default_factory()):
+            given.append(f"{field.name}={_literal(held)}")
+    return f"{type(value).__name__}({', '.join(given)})"
 
 
 # -- presets -----------------------------------------------------------------------------------------------------------
 
 
 def presets(algorithm: str) -> str:
-    """The presets of an algorithm, each with its source."""
-    text = ""
-    for environment, preset in PRESETS.get(algorithm, {}).items():
-        fields = ", ".join(f"`{name}` {_value(value)}" for name, value in preset.config.items())
-        parallel = "1 environment" if preset.environments == 1 else f"{preset.environments} environments"
-        text += f"**{environment}**: {preset.steps:,} steps, {parallel}; {fields}. "
-        text += f"Source: {preset.source.rstrip('.')}.\n\n"
-    return text or "None yet.\n"
+    """The presets of an algorithm: a row for each field, a column for each set of values, and their sources."""
+    held = PRESETS.get(algorithm, {})
+    columns: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for environment, preset in held.items():
+        given = {f"`{name}`": _value(value) for name, value in preset.config.items()}
+        values = {"steps": f"{preset.steps:,}", "environments": str(preset.environments), **given}
+        columns.setdefault(tuple(values.items()), []).append(f"`{environment}`")
+    if not columns:
+        return "None yet.\n"
+    fields = dict.fromkeys(name for column in columns for name, _ in column)
+    rows = [[name, *(dict(column).get(name, "default") for column in columns)] for name in fields]
+    sources = [f"- `{environment}`: {escaped(preset.source.rstrip('.'))}.\n" for environment, preset in held.items()]
+    head = ["field", *("<br>".join(environments) for environments in columns.values())]
+    return f"{table(head, rows)}\nSources:\n\n{''.join(sources)}"
 
 
 def _value(value: Any) -> str:
@@ -83,7 +104,7 @@ def _value(value: Any) -> str:
     if isinstance(value, Mlp | Conv):
         head = (", dueling" if value.dueling else "") + (f", noisy {value.noisy:g}" if value.noisy else "")
         return " x ".join(map(str, value.widths)) + f" {value.activation}{head}"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+    return f"{value:g}" if isinstance(value, float) else f"{value:,}" if type(value) is int else str(value)
 
 
 def filled(text: str, name: str, content: str) -> str:
@@ -93,24 +114,26 @@ def filled(text: str, name: str, content: str) -> str:
 
 
 def gallery() -> str:
-    """A page with the learning curves of every algorithm."""
-    text = f"""# Gallery
+    """A page with every learning curve, by environment."""
+    shown: dict[str, list[str]] = {}
+    for name in ALGORITHMS:
+        for path, runs in curves(name).items():
+            where = runs[0].environment
+            picture = f"[![{title(name)} on {where}](curves/{path.name})](algorithms/{name}.md)\n"
+            shown.setdefault(where.partition(",")[0], []).append(picture)
+    parts = "".join(f"\n## {where}\n\n" + "\n".join(found) for where, found in shown.items())
+    return f"""# Gallery
 
 {NOTE}
-Learning curves of the presets: the mean and the range over seeds, from the files in `benchmarks/curves`. The page of an
-algorithm lists its hyperparameters and the return of every seed.
-"""
-    for name in ALGORITHMS:
-        if curves(name):
-            text += f"\n## {title(name)}\n\n[Configuration and results](algorithms/{name}.md)\n{pictures(name, '')}"
-    return text
+Compare algorithms on one environment: the return with the preset, its mean and range over seeds. A picture leads to the
+algorithm's page, with the hyperparameters and the return of each seed.
+{parts}"""
 
 
 def pages(measured: bool = True) -> dict[Path, str]:
     """Every page that is written, or partly written, here. measured: with the parts that depend on measurements."""
     readme = HERE.parent / "README.md"
     found = {
-        HERE / "can_i_use.md": can_i_use(),
         HERE / "spaces.md": spaces_and_data(),
         HERE / "gallery.md": gallery(),
         HERE / "licences.md": licences(),
@@ -119,9 +142,12 @@ def pages(measured: bool = True) -> dict[Path, str]:
     for page, those in (("coming-from-sb3", SB3), ("coming-from-cleanrl", CLEANRL)):
         path = HERE / f"{page}.md"
         found[path] = filled(path.read_text(encoding="utf-8"), "names", names(those))
+    which = HERE / "which-algorithm.md"
+    found[which] = filled(which.read_text(encoding="utf-8"), "usable", usable())
     if measured:
+        found[which] = filled(found[which], "measured", by_environment())
         found[readme] = filled(found[readme], "speed", summary())
-        found[HERE / "benchmarks.md"] = benchmarks()
+        found |= {HERE / name: text for name, text in benchmarks().items()}
         path = HERE / "reliability.md"
         found[path] = path.read_text(encoding="utf-8")
         for mark, content in MARKS.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -12,6 +13,11 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def escaped(text: str) -> str:
+    """Plain text for Markdown: its asterisks are no emphasis. Code stays as it is."""
+    return re.sub(r"(`[^`]*`)|\*", lambda found: found[1] or r"\*", text)
 
 
 def title(algorithm: str) -> str:

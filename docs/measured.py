@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markdown_table import table
+from markdown_table import table, title
 
 from etude.report.series import Series
 
@@ -44,7 +44,7 @@ def learning(algorithm: str | None = None) -> str:
         for name, row in held.get("not_run", {}).items()
         if algorithm in (None, name.split("/")[0])
     ]
-    head = ["", "environment", "engine", "steps", "mean return", "each seed", "goal"]
+    head = ["algorithm", "environment", "engine", "steps", "mean return", "each seed", "goal"]
     about = "The mean return of 20 episodes after the last step, on environments of their own.\n"
     return _of_one_or_all(head, rows, algorithm, about)
 
@@ -59,7 +59,7 @@ def defaults() -> str:
         steps = next(cell["steps"] for key, cell in held["cells"].items() if key.startswith(f"{task}/"))
         seeds = " and ".join(str(count) for count in dict.fromkeys(side["seeds"] for side in sides))
         rows.append([*task.split("/"), f"{steps:,}", *shown, seeds, BETTER[found["better"]]])
-    head = ["", "environment", "steps", "etude", "Stable-Baselines3", "seeds", "better outside the intervals"]
+    head = ["algorithm", "environment", "steps", "etude", "Stable-Baselines3", "seeds", "better outside the intervals"]
     return table(head, rows) if rows else NOT_MEASURED
 
 
@@ -71,7 +71,7 @@ def offline(algorithm: str | None = None) -> str:
          f"{found['mean']:g}", returns, _goal(found)]
         for (kind, environment, data), found, steps, returns in _summaries(held, algorithm)
     ]  # fmt: skip
-    head = ["", "environment", "data", "its mean return", "gradient steps", "mean return", "each seed", "goal"]
+    head = ["algorithm", "environment", "data", "its mean return", "gradient steps", "mean return", "each seed", "goal"]
     about = "The mean return of 20 episodes after the last step. CQL and IQL are to exceed mediocre data and BC.\n"
     return _of_one_or_all(head, rows, algorithm, about)
 
@@ -97,6 +97,20 @@ def _of_one_or_all(head: list[str], rows: list[list[str]], algorithm: str | None
     if not rows:
         return NOT_MEASURED
     return (table(head, rows) if algorithm is None else table(head[1:], [row[1:] for row in rows])) + f"\n{about}"
+
+
+def by_environment() -> str:
+    """What each algorithm reached after how many steps and seconds, with JAX, where two of them learned the same."""
+    held, found = read("learning"), {}
+    for (kind, environment, engine), summary, steps, _ in _summaries(held, None):
+        if engine == "jax":
+            cells = [cell for key, cell in held["cells"].items() if key.startswith(f"{kind}/{environment}/jax/")]
+            seconds = statistics.median(cell["seconds"] for cell in cells)
+            link = f"[{title(kind)}](algorithms/{kind}.md)"
+            row = [f"`{environment}`", link, f"{steps:,}", f"{seconds:,.0f}", f"{summary['mean']:g}"]
+            found.setdefault(environment, []).append((steps, row))
+    rows = [row for group in found.values() if len(group) > 1 for _, row in sorted(group)]
+    return table(["environment", "algorithm", "steps", "seconds", "mean return"], rows) if rows else NOT_MEASURED
 
 
 def curves(algorithm: str) -> dict[Path, list[Series]]:
@@ -144,7 +158,7 @@ def learning_of_own_agents() -> str:
         rows.append([agent, variant, engine, scores, f"{found['bar']:g}", f"{found['reached']} of {len(cells)}"])
     if not rows:
         return NOT_MEASURED
-    return table(["", "", "engine", "score of each seed (environment steps)", "goal", "reached"], rows)
+    return table(["agent", "variant", "engine", "score of each seed (environment steps)", "goal", "reached"], rows)
 
 
 def at_random() -> str:
@@ -159,9 +173,22 @@ def at_random() -> str:
 
 
 def speed(name: str) -> str:
-    """The figures of one file, whatever it holds: every value under the names that lead to it."""
-    rows = [[" - ".join(path), *cells] for path, *cells in _figures(results(name), (), None)]
-    return table(["", "median", "lowest to highest", "goal"], rows) if rows else NOT_MEASURED
+    """The figures of one file, whatever it holds: a row for each case, a column for each quantity, or the other way
+    round where that makes a narrower table. Medians, with their range where there are at most six columns."""
+    figures = _figures(results(name), (), None)
+    found = {(path[0], ", ".join(path[1:]).replace("_", " ")): cells for path, *cells in figures}
+    rows, columns = (list(dict.fromkeys(keys)) for keys in zip(*found, strict=True)) if found else ([], [])
+    if turned := len(columns) > len(rows):
+        rows, columns = columns, rows
+    lines = []
+    for row in rows:
+        cells = [found.get((column, row) if turned else (row, column), ("", "", "")) for column in columns]
+        lines.append([row, *(_cell(*cell, ranges=len(columns) <= 6) for cell in cells)])
+    return table(["case", *(column or "median" for column in columns)], lines) if lines else NOT_MEASURED
+
+
+def _cell(median: str, spread: str, goal: str, ranges: bool) -> str:
+    return median + (f" ({spread})" if spread and ranges else "") + (f"; goal {goal}" if goal else "")
 
 
 def multi_agent() -> str:
@@ -179,7 +206,7 @@ def multi_agent() -> str:
         for (task, who), returns in sorted(found.items())
     ]
     about = "The mean return of episodes after the last step, 25 steps each, summed over the agents.\n"
-    return table(["task", "", "mean return", "each seed"], rows) + "\n" + about if rows else NOT_MEASURED
+    return table(["task", "algorithm", "mean return", "each seed"], rows) + "\n" + about if rows else NOT_MEASURED
 
 
 def bsuite() -> str:
@@ -201,7 +228,7 @@ def apex() -> str:
             cells = [found[algorithm][seed] for seed in sorted(found[algorithm])]
             taken = [", ".join(str(cell[name]) for cell in cells) for name in ("seconds", "steps")]
             rows.append([task, algorithm, *taken, f"{found['bar']:g}"])
-    head = ["environment", "", "seconds of each seed", "steps of each seed", "mean return reached"]
+    head = ["environment", "algorithm", "seconds of each seed", "steps of each seed", "mean return reached"]
     return table(head, rows) if rows else NOT_MEASURED
 
 

@@ -26,7 +26,7 @@ def features() -> str:
     for name, page, found in FEATURES:
         if held := read(name):
             rows.append([f"`{name}.py`", _question(name), found(held), f"[{page.removesuffix('.md')}]({page})"])
-    return table(["", "what is measured", "found", "more"], rows) if rows else NOT_MEASURED
+    return table(["script", "what is measured", "found", "more"], rows) if rows else NOT_MEASURED
 
 
 def _question(name: str) -> str:

@@ -59,14 +59,14 @@ def _files(found: dict[str, dict[str, Any]]) -> str:
             rest = held["files"] - refused - len(held["wrong"])
             taken = f"{rest:,}" + (f" (other numbers: {other})" if other else "")
             rows.append([name, f"{held['files']:,}", f"{refused:,}", taken, str(len(held["wrong"]))])
-    return table(["", "files", "refused", "read", "faults"], rows) if rows else NOT_MEASURED
+    return table(["what", "files", "refused", "read", "faults"], rows) if rows else NOT_MEASURED
 
 
 def environments() -> str:
     """Faulty environments by the place in which they run."""
     counts = _held("faulty_environments").get("counts", {})
     rows = [[place, str(found["cases"]), str(found["passed"])] for place, found in counts.items()]
-    return table(["", "cases", "passed"], rows) if rows else NOT_MEASURED
+    return table(["where", "cases", "passed"], rows) if rows else NOT_MEASURED
 
 
 def soak() -> str:
@@ -80,7 +80,7 @@ def soak() -> str:
                 for what in ("rss_mb", "descriptors", "threads")
             ]
             rows.append([name, f"{found['minutes']:g}", f"{samples[-1]['step']:,}", *grown])
-    head = ["", "minutes", "environment steps", "MB of the trainer", "descriptors", "threads"]
+    head = ["run", "minutes", "environment steps", "MB of the trainer", "descriptors", "threads"]
     return table(head, rows) if rows else NOT_MEASURED
 
 

@@ -43,14 +43,14 @@ def spaces_and_data() -> str:
 
 {NOTE}
 What happens with each kind of space and value: every row is a test. [Environments](environments.md) says how values are
-converted, [Can I use?](can_i_use.md) lists every algorithm.
+converted, [Which algorithm?](which-algorithm.md) lists every algorithm.
 
 ## Actions
 
 Agents choose one array, the environment gets its own shape, dtype and structure.
 
 {table(["the environment's actions", "an agent's", *families], rows)}
-{table(["", "algorithms"], legend)}
+{table(["family", "algorithms"], legend)}
 ## Observations
 
 {_told(OBSERVATIONS)}

@@ -1,4 +1,4 @@
-"""can_i_use.md: from the algorithms, and the list that the tests of engines run through."""
+"""The tables of which-algorithm.md: from the algorithms, and the list that the tests of engines run through."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "engines"))
 
 import cases  # noqa: E402
 import numpy as np  # noqa: E402
-from markdown_table import NOTE, table, title  # noqa: E402
+from markdown_table import table, title  # noqa: E402
 
 from etude import Conv, Mlp, Recurrent  # noqa: E402
 from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
 from etude.base.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
 from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
-from etude.engines import ENGINES  # noqa: E402
 from etude.engines.numpy import NumpyEngine  # noqa: E402
 from etude.multi_agent.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
@@ -38,28 +37,21 @@ OBSERVATIONS = {
 MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
 
 
-def can_i_use() -> str:
-    """The page."""
+def usable() -> str:
+    """What each algorithm takes."""
     alone = [name for name, (kind, _) in ALGORITHMS.items() if not for_several(kind)]
     actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in alone]
     seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in alone]
-    tested = [
-        [case.name, case.algorithm, _kind(case.spaces.action), _network(case), *("yes" for _ in ENGINES)]
-        for case in cases.CASES
-    ]
-    return f"""# Can I use?
-
-{NOTE}
-**tested**: the contract tests act and learn with this pair on every engine. **yes**: it is composed of the same parts.
+    return f"""**tested**: tests act and learn with this pair on every engine. **yes**: it has the same parts.
 
 ## Actions
 
-{table(["", *ACTIONS, "action mask"], actions)}
+{table(["algorithm", *ACTIONS, "action mask"], actions)}
 Actions of any axes are flattened into one vector, and those of a Dict or Tuple joined: numbers, choices, or both.
 
 ## Observations
 
-{table(["", *OBSERVATIONS], seen)}
+{table(["algorithm", *OBSERVATIONS], seen)}
 Images are uint8 (see [environments](environments.md)) and are read by `Conv` networks; an `Mlp` flattens them. Dict and
 Tuple may be nested.
 
@@ -68,15 +60,12 @@ Tuple may be nested.
 Every algorithm above also trains [several agents](multi-agent.md), with independent or shared policies, over the
 observations and actions in the tables. These algorithms are for several agents only:
 
-{table(["", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
+{table(["algorithm", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
 ## Rollouts
 
 {_rollouts()}
 [Networks](own-networks.md) lists what a `torch.nn.Module` or a `keras.Model` has to return for each algorithm.
-
-## Cases of the contract tests
-
-{table(["case", "algorithm", "actions", "network", *ENGINES], tested)}"""
+"""
 
 
 def _link(name: str) -> str:
@@ -85,12 +74,6 @@ def _link(name: str) -> str:
 
 def _kind(space: Space) -> str:
     return type(space).__name__
-
-
-def _network(case: Any) -> str:
-    network = case.config.network
-    before = f" after {type(network.before).__name__}" if isinstance(network, Recurrent) else ""
-    return type(network).__name__ + before
 
 
 def _builds(name: str, spaces: Spaces) -> bool:
