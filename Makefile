@@ -8,7 +8,7 @@ OTHER_TESTS := test-in-run test-in-docs-cli test-in-tuning-rollout test-in-other
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-.PHONY: help train test engines check lowest docs build bench slow reliability
+.PHONY: help train test engines check lowest docs docs-check build bench slow reliability
 .DELETE_ON_ERROR:
 # Tests start hundreds of processes, each of which would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -19,6 +19,7 @@ help:
 	@echo "make check   lint, format, types, layers"
 	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
 	@echo "make docs    write the documentation site into build/site"
+	@echo "make docs-check   look at every page of it in Chromium, wide and narrow, and ask its search"
 	@echo "make build   make a wheel in dist/, install it into an empty environment, and test its command line there"
 	@echo "make bench   measure speed and memory"
 	@echo "make slow    every variant of every test, reliability, and the learning table of every algorithm (hours)"
@@ -70,6 +71,10 @@ lowest:
 docs: $(VENV)/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
+docs-check: docs
+	@$(PIP) "playwright>=1.50" "pytest>=8"
+	$(PY) -m pytest -rs tests/docs/site_in_browser.py
+
 # setuptools packs whatever an earlier build left in build/lib. The tests are copied, so that they import the installed
 # package and not the sources beside them.
 build: | $(PY)
@@ -87,6 +92,7 @@ bench: $(VENV)/.ready-test
 
 slow: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(OTHER_TESTS) $(TESTS_OF_ENGINES) WHOLE=--whole
+	@$(MAKE) --no-print-directory docs-check
 	@$(MAKE) --no-print-directory reliability
 	$(PY) benchmarks/learning.py
 

@@ -42,9 +42,9 @@ def usable() -> str:
     alone = [name for name, (kind, _) in ALGORITHMS.items() if not for_several(kind)]
     actions = [[_link(name), *(_action(name, space) for space in ACTIONS.values()), _mask(name)] for name in alone]
     seen = [[_link(name), *(_observation(name, space) for space in OBSERVATIONS.values())] for name in alone]
-    return f"""**tested**: tests act and learn with this pair on every engine. **yes**: it has the same parts.
+    return f"""## Actions
 
-## Actions
+**tested**: tests act and learn with this pair on every engine. **yes**: it has the same parts.
 
 {table(["algorithm", *ACTIONS, "action mask"], actions)}
 Actions of any axes are flattened into one vector, and those of a Dict or Tuple joined: numbers, choices, or both.

@@ -59,6 +59,27 @@ def test_every_block_says_its_language_and_which_engine_it_needs(page):
     assert page.read_text().count("\n```") == 2 * len(list(blocks(page)))
 
 
+@each_page
+def test_code_is_at_most_80_columns_wide(page):
+    lines = [(block, line) for block in blocks(page) for line in block.text.splitlines()]
+    # The site puts a prompt of two columns before a command.
+    assert [line for block, line in lines if len(line) > (78 if block.language == "console" else 80)] == []
+
+
+@each_page
+def test_every_column_of_a_table_has_a_heading(page):
+    heads = re.findall(r"^(\|.*\|)\n\|[-| ]+\|$", page.read_text(), re.MULTILINE)
+    assert [head for head in heads if not all(cell.strip() for cell in head.strip("|").split("|"))] == []
+
+
+@each_page
+def test_a_page_opens_with_a_sentence(page):
+    text = re.sub(r"<!--.*?-->", "", page.read_text())
+    opening = re.match(r"# .+\n\n+(.+)", text)
+    assert opening and not opening[1].startswith(("|", "`" * 3, "!", "#", "-")), opening
+    assert "arxiv.org" not in text.split("\n\n")[1], "a page opens with what it is good for, not with a source"
+
+
 class Parsed(Exception):
     """A command's options were read."""
 
@@ -150,9 +171,9 @@ def test_what_is_generated_from_the_code_is_fresh():
         assert path.read_text() == text, f"{name_of(path)} is stale: run python docs/generate.py"
 
 
-def test_can_i_use_tells_what_is_refused():
-    assert usable.can_i_use().count("| no |") > 0
-    rows = {row[0]: row[1:] for row in table(section(ROOT / "docs" / "can_i_use.md", "Actions"))}
+def test_the_page_on_algorithms_lists_what_is_refused():
+    assert usable.usable().count("| no |") > 0
+    rows = {row[0]: row[1:] for row in table(section(ROOT / "docs" / "which-algorithm.md", "Actions"))}
     assert rows["[SAC](algorithms/sac.md)"] == ["tested", "no", "no", "no", "no", "no"]
 
 
@@ -170,7 +191,7 @@ def test_the_page_of_benchmarks_reads_every_committed_measurement(monkeypatch):
 
 def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeypatch):
     monkeypatch.setattr(measured, "BENCHMARKS", tmp_path)
-    page = benchmarks_page.benchmarks()
+    page = "".join(benchmarks_page.benchmarks().values())
     assert page.count(measured.NOT_MEASURED) == 17 + len(benchmarks_page.SPEED)
     (tmp_path / "acting.json").write_text("{")
     figure = {"median": 5.5, "lowest": 5, "highest": 6, "repeats": 3}
@@ -202,7 +223,7 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
     cells["peers/dqn/CartPole-v1/etude/1"] = {"reached": True, "steps": 7, "seconds": 3.0, "megabytes": 251.4}
     (tmp_path / "evolution.json").write_text(json.dumps({"cells": cells}))
     (tmp_path / "whole_run.json").write_text(json.dumps({"about": {}, **tasks}))
-    page = benchmarks_page.benchmarks()
+    page = "".join(benchmarks_page.benchmarks().values())
     assert "| PPO, CartPole-v1 | 6 | 5.25 x |  | 8.9 x |" in page
     assert (
         "| PPO | CartPole-v1 | zoo | one | 100,000 | 6 | Stable-Baselines3 5.25 (5 to 6) | etude 450; "
@@ -218,8 +239,7 @@ def test_the_page_of_benchmarks_reports_what_has_been_measured(tmp_path, monkeyp
     )
     assert "| dqn | pr | torch | 470 (9,000), 475 (9,000) | 475 | 1 of 2 |" in page
     assert "| dqn | CartPole-v1 | jax | 50,000 | 433.3 | 100, 200, 1000 | 475 **missed** |" in page
-    assert "| add - etude | 5.5 | 5 to 6 | 10 |" in page
-    assert "| add - sb3 | 5.5 | 5 to 6 |  |" in page
+    assert "| case | add |\n" in page and "| etude | 5.5 (5 to 6); goal 10 |\n| sb3 | 5.5 (5 to 6) |" in page
 
 
 @each_algorithm

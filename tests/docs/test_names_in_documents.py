@@ -234,8 +234,8 @@ def test_no_page_of_an_algorithm_denies_what_it_takes(algorithm):
 
 
 def verdict(algorithm, column):
-    """What the tables of "Can I use?" say of an algorithm."""
-    page = ROOT / "docs" / "can_i_use.md"
+    """What the tables of "Which algorithm?" say of an algorithm."""
+    page = ROOT / "docs" / "which-algorithm.md"
     for heading in ("Actions", "Observations", "Several agents"):
         text = section(page, heading)
         head = [cell.strip() for cell in text[text.index("|") :].splitlines()[0].strip("|").split(" | ")]

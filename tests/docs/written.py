@@ -40,7 +40,8 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def run(block: Block, namespace: dict) -> None:
     """Run a Python block as a script, with fewer steps of training than it says."""
-    fewer = re.sub(r"(\.(?:train|steps)\(\s*)(\d[\d_]*)", lambda call: f"{call[1]}{min(int(call[2]), MOST)}", block.text)
+    budget = r"(\.(?:train|steps)\(\s*)(\d[\d_]*)"
+    fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), MOST)}", block.text)
     # Blank lines in front, so that a traceback names the line of the page.
     code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
     namespace.setdefault("__name__", "__main__")
