@@ -56,9 +56,8 @@ def prose(page: Path) -> str:
 def code_spans(page: Path) -> list[str]:
     """What a page writes as code: spans in prose, on one line again, and the lines of blocks of commands."""
     spans = [" ".join(span.split()) for span in re.findall(r"(?<!`)`([^`]+)`(?!`)", prose(page))]
-    lines = [
-        line for block in blocks(page) if block.language in ("bash", "console") for line in block.text.splitlines()
-    ]
+    commands = [block.text.replace("\\\n", "") for block in blocks(page) if block.language in ("bash", "console")]
+    lines = [line for text in commands for line in text.splitlines()]
     return [span for span in (*spans, *(line.split("  #")[0].strip() for line in lines)) if span]
 
 
