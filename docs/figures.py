@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Any
 
 import compared
 import numpy as np
 from markdown_table import title
 from matplotlib.figure import Figure
-from matplotlib.ticker import EngFormatter
+from matplotlib.ticker import MaxNLocator
 from measured import BENCHMARKS, HERE, curves
 
-from etude.report.pictures import COLOURS
+from etude.report.pictures import COLOURS, finish, legend, picture
 from etude.report.statistics import aggregate
 
 FIGURES = HERE / "figures"
@@ -29,18 +28,19 @@ SHOWN_STEPS = {"CartPole-v1": 50_000}  # where the fastest algorithms have long 
 
 def learning(path: Path) -> None:
     """Mean and range over seeds of the training return, a panel for each environment."""
-    figure = Figure(figsize=(9.6, 3.0), dpi=150, layout="constrained")
-    for axes, (environment, algorithms) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
-        for algorithm in algorithms:
-            colour = COLOURS[ALGORITHMS.index(algorithm)]
-            (runs,) = [runs for name, runs in curves(algorithm).items() if name.stem == f"{algorithm}_{environment}"]
-            steps, mean, low, high = aggregate([run.curve() for run in runs], "range", "mean")
-            axes.plot(steps, mean, color=colour, linewidth=1.8, label=f"{title(algorithm)}, {len(runs)} seeds")
-            axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.set_xlim(0, SHOWN_STEPS.get(environment))
-        _finish(axes, environment)
-    figure.axes[0].set_ylabel("return of training episodes")
-    figure.savefig(path)
+    with picture(path, columns=len(PANELS)) as figure:
+        for axes, (environment, algorithms) in zip(figure.subplots(1, len(PANELS)), PANELS.items(), strict=True):
+            for algorithm in algorithms:
+                colour = COLOURS[ALGORITHMS.index(algorithm)]
+                (runs,) = [r for name, r in curves(algorithm).items() if name.stem == f"{algorithm}_{environment}"]
+                steps, mean, low, high = aggregate([run.curve() for run in runs], "range", "mean")
+                axes.plot(steps, mean, color=colour, label=title(algorithm))
+                axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
+            finish(axes, f"{environment}, {len(runs)} seeds", "environment steps")
+            axes.set_xlim(0, SHOWN_STEPS.get(environment))
+            axes.xaxis.set_major_locator(MaxNLocator(3))
+        figure.axes[0].set_ylabel("smoothed training return")
+        legend(figure, "mean of the seeds; shaded: their range")
 
 
 def speed(path: Path) -> None:
@@ -69,14 +69,6 @@ def speed(path: Path) -> None:
 def _offset(found: dict[str, float], library: str) -> float:
     present = [each for each in compared.COLUMNS if each in found]
     return (present.index(library) - (len(present) - 1) / 2) * 0.28
-
-
-def _finish(axes: Any, environment: str) -> None:
-    axes.set(title=environment, xlabel="environment steps")
-    axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    axes.grid(True, alpha=0.3, linewidth=0.6)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small", loc="lower right")
 
 
 def draw() -> None:

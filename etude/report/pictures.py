@@ -18,6 +18,7 @@ ENTRIES = len(COLOURS) + 1  # of a legend at most: the highest lines, and one fo
 FORMATS = ("png", "svg", "pdf")
 Style = Literal["screen", "paper"]
 
+SAMPLE = 8  # characters as wide as the sample of a colour in a legend
 WIDE = 6.6  # inches of several panels side by side: their text is readable in 400 pixels
 _LOOK: dict[str, Any] = {
     "axes.grid": True, "grid.alpha": 0.3, "grid.linewidth": 0.6, "axes.spines.top": False, "axes.spines.right": False,
@@ -90,8 +91,8 @@ def legend(figure: Any, title: str = "") -> None:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
     (width, height), size = figure.get_size_inches(), rcParams["font.size"] * 0.83 / 72  # of "small" text, in inches
-    room = int(width / (0.55 * size)) - 8  # characters of a line beside the sample of its colour
-    columns = 2 if len(found) > 1 and max(map(len, found)) <= room // 2 - 6 else 1
+    room = int(width / (0.55 * size)) - SAMPLE
+    columns = min(len(found), max(1, (room + SAMPLE) // (max(map(len, found), default=0) + SAMPLE)))
     labels = [textwrap.fill(label, room) for label in found]
     title = textwrap.fill(title, room)
     lines = sum(label.count("\n") + 1 for label in labels) / columns + (title.count("\n") + 1 if title else 0)

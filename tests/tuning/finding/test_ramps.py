@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from etude.base.errors import ConfigError
+from etude.solo.agent import RL
 from etude.tuning import LRFinder
 from etude.tuning.finding.ramp import Ramp, RampEnded, RampRecord
-from etude.tuning.finding.suggestion import Observed, suggest
+from etude.tuning.finding.suggestion import Observed, smoothed, suggest
 
 RATES = np.geomspace(1e-5, 1.0, 200)
 POSITIONS = np.log10(RATES)
@@ -110,3 +111,31 @@ def test_ramps_that_do_not_grow_are_refused(start, end, updates):
 def test_what_cannot_train_is_refused():
     with pytest.raises(ConfigError, match="etude.Run"):
         LRFinder("dqn")
+
+
+def finder_of(losses, rewards):
+    """One whose ramp over RATES is over: an episode ended after each of the first updates."""
+    finder = LRFinder(object.__new__(RL))
+    ended = list(range(1, len(rewards) + 1))
+    finder._record = RampRecord(Ramp(1e-5, 1.0, len(losses)), list(losses), list(rewards), ended)
+    finder.suggestion = finder._suggested()
+    return finder
+
+
+def test_the_picture_has_the_smoothed_curves_that_the_suggestion_was_read_from(tmp_path):
+    losses = falling(-3) + noise(0.02) + exploding(-0.5)
+    finder = finder_of(losses, np.arange(12.0))
+    loss, reward = finder.plot(tmp_path / "rate.svg").axes
+    raw, smooth, suggested = loss.lines
+    np.testing.assert_array_equal(raw.get_ydata(), losses)
+    np.testing.assert_array_equal(smooth.get_ydata(), smoothed(losses))
+    assert suggested.get_xdata()[0] == finder.suggestion.rate
+    assert loss.get_ylim()[1] < 10 < losses.max(), "what comes after the loss diverges does not set the axis"
+    assert (loss.get_ylabel(), reward.get_ylabel()) == ("loss", "return of an episode")
+    assert reward.get_xlabel() == "learning rate (logarithmic)"
+
+
+@pytest.mark.parametrize("episodes", [0, 4, 7])
+def test_returns_of_a_few_episodes_are_not_drawn(episodes, tmp_path):
+    figure = finder_of(falling(-3) + noise(0.02), np.arange(float(episodes))).plot(tmp_path / "rate.png")
+    assert [axes.get_ylabel() for axes in figure.axes] == ["loss"]
