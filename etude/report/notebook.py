@@ -17,6 +17,13 @@ def in_notebook() -> bool:
     return any(base.__name__ == "ZMQInteractiveShell" for base in type(shell).__mro__)
 
 
+def show_figures(kind: type) -> None:
+    """Let cells show figures of this class of matplotlib also where pyplot, which sees to it, is not imported."""
+    ipython = sys.modules["IPython"].get_ipython()
+    if not any(kind in each.type_printers for each in ipython.display_formatter.formatters.values()):
+        importlib.import_module("IPython.core.pylabtools").select_figure_formats(ipython, {"png"})
+
+
 class CellOutput:
     """One output of a cell, where a terminal has a `rich.live.Live`. title: its first line, in rich's markup."""
 

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
+from etude.report.notebook import in_notebook, show_figures
 
 # Okabe & Ito 2008, "Color universal design": told apart with every kind of colour vision, and in print.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
@@ -65,6 +66,8 @@ def _new(window: bool) -> Any:
         return pyplot.figure()
     from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
+    if in_notebook():
+        show_figures(Figure)
     return Figure()
 
 

@@ -1,13 +1,15 @@
 """The progress of a run in a notebook, on a stand-in for IPython."""
 
 import sys
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from events_of_a_run import a_run, collected, started
+from matplotlib.figure import Figure
 
 from etude.base.events import Evaluated, Finished, Warned
 from etude.report import Progress
+from etude.report.pictures import picture
 
 
 class ZMQInteractiveShell:
@@ -106,3 +108,17 @@ def test_ipython_is_not_imported_where_it_does_not_run(monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "IPython", None)  # an import raises
     show([started(), Evaluated(20, (1.0,), (1,), True)])
     assert "evaluated 1 at step 20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("known, chosen", [({}, [{"png"}]), ({Figure: "by pyplot"}, [])])
+def test_a_cell_shows_figures_also_where_pyplot_is_not_imported(monkeypatch, known, chosen):
+    class Shell(ZMQInteractiveShell):
+        display_formatter = SimpleNamespace(formatters={"image/png": SimpleNamespace(type_printers=known)})
+
+    ipython, tools, formats = ModuleType("IPython"), ModuleType("IPython.core.pylabtools"), []
+    ipython.get_ipython, tools.select_figure_formats = Shell, lambda shell, given: formats.append(given)
+    monkeypatch.setitem(sys.modules, "IPython", ipython)
+    monkeypatch.setitem(sys.modules, "IPython.core.pylabtools", tools)
+    with picture(None) as figure:
+        figure.subplots()
+    assert formats == chosen
