@@ -23,8 +23,7 @@ class Plot:
 
     output: Path | None = None  # file to write; None: curves.png, or for a single run curve.png in its directory
     metric: str | None = None  # draw this metric instead of the return, such as pole_angle or train/entropy
-    kind: Literal["curves", "profile", "improvement"] = "curves"  # profile: share of runs that end above each return;
-    # improvement: probability that a run of the first configuration ends above one of each other
+    kind: Literal["curves", "profile", "improvement"] = "curves"  # profile, improvement: those of rliable, at the end
     statistic: Literal["iqm", "mean", "median"] = "iqm"  # over seeds; iqm: interquartile mean
     band: Literal["bootstrap", "range"] = "bootstrap"  # 95 % bootstrap interval of the statistic, or range of the seeds
     labels: tuple[str, ...] = ()  # one for each run, equal ones form a line; (): the hyperparameters that differ

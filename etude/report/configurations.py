@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -47,6 +48,11 @@ def compared(runs: Sequence[Series], labels: Sequence[str] = ()) -> Comparison:
         algorithms = {run.algorithm for run, _ in here}
         title = f"{here[0][0].algorithm} on {environment}" if len(algorithms) == 1 else environment
         panels[title] = _lines(here, notes)
+        apart = sum(_apart(line) for line in panels[title])
+        if apart:
+            notes.append(
+                f"{title}: {apart} of {len(panels[title])} lines have seeds without a common step. Each is thin."
+            )
     return Comparison(panels, quantity, tuple(notes))
 
 
@@ -60,6 +66,12 @@ def _lines(runs: Sequence[tuple[Series, str | None]], notes: list[str]) -> list[
     firsts, given = [group[0] for group in distinct], [key for key in groups if isinstance(key, str)]
     labels, keys = given or _labels(firsts, _rounded, NAMED), given or _labels(firsts, str, None)
     return list(map(Line, labels, map(tuple, distinct), keys))
+
+
+def _apart(line: Line) -> bool:
+    """Whether there is no step that the curves of all seeds cover."""
+    ends = [run.curve()[0][[0, -1]] for run in line.runs]
+    return max(first for first, _ in ends) > min(last for _, last in ends)
 
 
 def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
@@ -95,7 +107,5 @@ def _labels(runs: Sequence[Series], text_of: Callable[[str], str], most: int | N
 
 
 def _rounded(value: str) -> str:
-    try:
-        return value if value.lstrip("-").isdigit() else f"{float(value):.{DIGITS}g}"
-    except ValueError:  # a word, or several numbers
-        return value
+    """With three significant digits in every number that is not whole, also in schedules."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?|\d+e-?\d+", lambda number: f"{float(number[0]):.{DIGITS}g}", value)

@@ -49,7 +49,10 @@ def plot(
 def _read(given: Any, metric: str | None) -> list[Series]:
     if isinstance(given, str | Path):
         return [read_run(path, metric) for path in find_runs(given)]
-    return [given if isinstance(given, Series) else series_of(given, metric)]
+    found = given if isinstance(given, Series) else series_of(given, metric)
+    if not len(found.curve()[0]):
+        raise ConfigError("The records hold no finished episode and no evaluation yet: nothing to draw. Train first.")
+    return [found]
 
 
 def draw_run(run: Series, path: str | Path | None = None, style: Style = "screen") -> Any:

@@ -340,6 +340,22 @@ def test_configurations_that_three_digits_do_not_tell_apart_have_all():
     assert entries(draw_runs(runs)) == ["x=0.12345", "x=0.12349", "x=0.2"]
 
 
+def test_numbers_of_schedules_have_three_digits_and_whole_ones_all():
+    (run,) = many(1)
+    values = ("0.00095957928:0:0.5", "[0.1234, 64]", "1.23456789e-05", "1234567", "none")
+    runs = [dataclasses.replace(run, configuration={"x": value}) for value in values]
+    assert list(lines(*runs)[0]) == ["x=0.00096:0:0.5", "x=[0.123, 64]", "x=1.23e-05", "x=1234567", "x=none"]
+
+
+def test_seeds_without_a_common_step_are_thin_lines_and_a_note():
+    runs = many(1, seeds=2)
+    late = dataclasses.replace(runs[1], evaluated=runs[1].evaluated + 200_000)
+    assert compared([runs[0], late]).notes == (
+        "ppo on CartPole-v1: 1 of 1 lines have seeds without a common step. Each is thin.",
+    )
+    check_layout(draw_runs([runs[0], late]))
+
+
 def test_all_lines_are_of_one_metric_which_the_axis_names(tmp_path):
     often = read_run(written(tmp_path / "often", config={"x": 1}))
     once = dataclasses.replace(often, evaluated=often.evaluated[:1], evaluations=often.evaluations[:1],
@@ -404,5 +420,7 @@ def test_plot_takes_directories_folders_and_records(tmp_path):
         written(tmp_path / str(seed), seed=seed)
     records = read_records(tmp_path / "0" / "metrics.jsonl")
     assert plot(tmp_path / "0").axes[0].get_title() == plot(records).axes[0].get_title() == "dqn on CartPole-v1, seed 0"
+    with pytest.raises(ConfigError, match="nothing to draw"):
+        plot(records[:1])
     assert plot(tmp_path, metric="train/q", path=tmp_path / "q.svg").axes[0].get_ylabel() == "train/q"
     assert (tmp_path / "q.svg").exists()
