@@ -30,11 +30,13 @@ DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "Frozen
 CONTINUOUS = (
     "InvertedDoublePendulum-v5", "Hopper-v5", "HalfCheetah-v5", "Swimmer-v5", "LunarLanderContinuous-v3",
 )  # fmt: skip
+# From the id alone: an image, a direction and a text. Stable-Baselines3 has the wrapper of RL Baselines3 Zoo.
+GRID = ("MiniGrid-Empty-5x5-v0",)
 # What a newcomer tries first; defaults were tuned on InvertedPendulum.
 FIRST = ("FrozenLake8x8-v1", "CliffWalking-v1", "InvertedPendulum-v5")
 # Environments, steps, and seconds of a cell of etude and of Stable-Baselines3, each on a core of its own.
 TASKS = {
-    "ppo": ((*DISCRETE, *CONTINUOUS, *FIRST), 100_000, (25, 110)),
+    "ppo": ((*DISCRETE, *CONTINUOUS, *FIRST, *GRID), 100_000, (25, 110)),
     "a2c": ((*DISCRETE, *CONTINUOUS), 100_000, (15, 80)),
     "dqn": ((*DISCRETE, *FIRST[:2]), 100_000, (30, 70)),
     "sac": (CONTINUOUS, 20_000, (210, 350)),
@@ -64,7 +66,7 @@ def train(algorithm: str, environment: str, seed: int) -> dict:
     _, steps, _ = TASKS[algorithm]
     began = time.perf_counter()
     # A callable, as an id would take over the number of environments of a preset.
-    make = functools.partial(gym.make, environment)
+    make = functools.partial(gym.make, f"minigrid:{environment}" if environment in GRID else environment)
     run = etude.Run(algorithm, make, config=find(algorithm)[1](), seed=seed, engine="jax", device="cpu")
     run.train(steps)
     seconds = time.perf_counter() - began

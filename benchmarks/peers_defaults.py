@@ -22,13 +22,21 @@ def train(algorithm: str, environment: str, asked: dict[str, Any]) -> dict:
     """With its own defaults, one environment among them; evaluated with the best actions from these starts."""
     began = time.perf_counter()
     kind = getattr(stable_baselines3, algorithm.upper())
-    model = kind("MlpPolicy", environment, seed=asked["seed"], device="cpu")
+    model = kind("MlpPolicy", make(environment), seed=asked["seed"], device="cpu")
     model.learn(asked["steps"])
     seconds = time.perf_counter() - began
-    env = gym.make(environment)
+    env = make(environment)
     returns = [play(model, env, start) for start in asked["starts"]]
     mean = sum(returns) / len(returns)
     return {"return": significant(mean, 5), "steps": asked["steps"], "seconds": round(seconds, 1)}
+
+
+def make(environment: str) -> gym.Env:
+    if not environment.startswith("MiniGrid-"):
+        return gym.make(environment)
+    from minigrid.wrappers import FlatObsWrapper
+
+    return FlatObsWrapper(gym.make(f"minigrid:{environment}"))
 
 
 def play(model: Any, env: gym.Env, start: int) -> float:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from etude.tuning.study import Study
     from etude.tuning.sweep import sweep
 else:
+    import_module("etude.base.forks")  # which notices the frameworks that run before a fork
     import_module("etude.config")  # which binds the name that the function takes
 
     def config(algorithm, environment=None, /, **changes):

@@ -51,7 +51,10 @@ class Loss:
     """
 
     def __init__(self, value: Any, td_error: Any = None, filled: Any = None, **metrics: Any):
-        self.value, self.td_error, self.filled, self.metrics = value, td_error, filled, metrics
+        self.value: Any = value
+        self.td_error: Any = td_error
+        self.filled: Any = filled
+        self.metrics: dict[str, Any] = metrics
 
 
 class Losses(dict[str, Loss]):

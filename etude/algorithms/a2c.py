@@ -7,7 +7,7 @@ with one learner for all environments instead of processes that update shared we
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, LearnsFrom, Loss, Losses
@@ -22,6 +22,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -49,11 +50,11 @@ class A2C(Agent):
     """A stochastic policy and a critic of states, with one gradient step for each rollout."""
 
     learns_from: LearnsFrom = "advantages"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),

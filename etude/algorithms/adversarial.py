@@ -54,8 +54,10 @@ class Adversarial(PPO):
     def build(self, make: Maker, spaces: Spaces) -> None:
         super().build(make, spaces)
         spec = self.config.discriminator_network
-        self.discriminator = self.make_discriminator(make, self.config.critic_network if spec is None else spec, spaces)
-        self.trained_every = {"discriminator": "discriminator_every"}
+        self.discriminator: Any = self.make_discriminator(
+            make, self.config.critic_network if spec is None else spec, spaces
+        )
+        self.trained_every: dict[str, str] = {"discriminator": "discriminator_every"}
 
     def make_discriminator(self, make: Maker, spec: Spec, spaces: Spaces) -> Any:
         """The networks of the discriminator."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -25,6 +25,7 @@ from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
 from etude.networks import Maker, Mlp, Spec, target
+from etude.networks.network import Normaliser
 
 LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the target policy
 
@@ -57,11 +58,11 @@ class APPO(Agent):
     """A stochastic policy with the clipped surrogate objective, and a critic of states, both on V-trace targets."""
 
     learns_from = "unrolls"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         acting = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         self.model = {**acting, "critic": make(self.config.critic_network, spaces.observation, outputs=1)}
         self.before = {name: target(part, every="target_update_every") for name, part in acting.items()}

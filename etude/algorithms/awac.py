@@ -7,7 +7,7 @@ arXiv:2006.09359, algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from etude.losses.offline import exponential_weight
 from etude.losses.soft import minimum
 from etude.losses.value import td
 from etude.networks import Maker, target
+from etude.networks.network import Normaliser
 
 LARGEST_WEIGHT = 100.0  # upper bound on an action's weight
 
@@ -47,17 +48,17 @@ class AWAC(Agent):
     """Twin critics that evaluate the policy, and a policy by regression to the recorded actions, weighted by the
     advantage of each over the policy's own action."""
 
-    actions = (Box,)
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = BoundedPolicy(spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: BoundedPolicy = BoundedPolicy(spaces)
         self.actor = self.policy.make(make, self.config.actor_network)
-        self.critic = CriticEnsemble.make(make, self.config.critic_network, spaces)
-        self.critic_target = target(self.critic, tau="tau")
-        self.noise = {"action": (size,), "next_action": (size,)}
+        self.critic: CriticEnsemble = CriticEnsemble.make(make, self.config.critic_network, spaces)
+        self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
+        self.noise: dict[str, tuple[int, ...]] = {"action": (size,), "next_action": (size,)}
 
     def act(self, observation: Tree) -> Gaussian:
         return self.policy(self.actor, observation, self.normaliser(observation))

@@ -7,7 +7,7 @@ doi:10.1162/neco.1991.3.1.88.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -21,6 +21,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.offline import action_error, negative_log_likelihood
 from etude.networks import Maker
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -42,12 +43,12 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
 class BC(Agent):
     """A policy trained on the recorded actions by maximum likelihood or squared error."""
 
-    actions = BoundedPolicy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.squared = self.config.squared_error and type(spaces.action) is Box
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.squared: Any | bool = self.config.squared_error and type(spaces.action) is Box
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 

@@ -8,7 +8,7 @@ equation 5.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.algorithms.cql import CQL, CQLConfig, SACBase
@@ -27,7 +27,7 @@ class CalQL(CQL):
     """CQL that lowers the value of an action of the policy no further than the return that was recorded from there."""
 
     learns_from = "transitions_and_returns"
-    actions = (Box,)
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
 
     def base_for(self, spaces: Spaces) -> SACBase:
         return CalibratedSACBase()

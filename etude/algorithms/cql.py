@@ -28,6 +28,7 @@ from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import soft_actor
 from etude.losses.value import double_q, huber, td
 from etude.networks import Maker, Part, target
+from etude.networks.network import Normaliser
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
@@ -62,11 +63,13 @@ class CQL(Agent):
     temperature: LearnedTemperature
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.masked = spaces.masked
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.base = self.base_for(spaces)
+        self.masked: bool = spaces.masked
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.base: DoubleDQNBase | SACBase = self.base_for(spaces)
         self.base.build(self, make, spaces)
-        self.weight = FixedWeight() if self.config.target_gap is None else LagrangeWeight(self.config.cql_alpha)
+        self.weight: FixedWeight | LagrangeWeight = (
+            FixedWeight() if self.config.target_gap is None else LagrangeWeight(self.config.cql_alpha)
+        )
 
     def base_for(self, spaces: Spaces) -> DoubleDQNBase | SACBase:
         """What is made conservative."""
@@ -94,7 +97,7 @@ class FixedWeight(Part):
     """The weight of the gap is the config's `cql_alpha`; there is nothing to train."""
 
     def __init__(self) -> None:
-        self.variables = {}
+        self.variables: dict[str, Any] = {}
 
     def alpha(self, config: Any) -> Any:
         """The weight, a scalar."""
@@ -109,7 +112,7 @@ class LagrangeWeight(Part):
     """The log of a weight that dual gradient descent learns, so that the gap comes to `target_gap`. Appendix F."""
 
     def __init__(self, initial: float):
-        self.variables = {"value": np.asarray(np.log(max(initial, 1e-8)), np.float32)}
+        self.variables: dict[str, Any] = {"value": np.asarray(np.log(max(initial, 1e-8)), np.float32)}
 
     def alpha(self, config: Any) -> Any:
         """The weight, a scalar."""

@@ -27,7 +27,7 @@ class _Networks(Part):
     def __init__(self, networks: Part):
         self._networks = networks
         self.variables, self.frozen, self.noise = networks.variables, networks.frozen, networks.noise
-        self.portable = networks.portable
+        self.portable: bool = networks.portable
 
     def bound(self, variables: Mapping[str, Any], training: bool = False) -> Self:
         part = super().bound(variables, training)

@@ -6,12 +6,12 @@ Lillicrap et al. 2016, Continuous control with deep reinforcement learning, arXi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -21,7 +21,8 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -45,16 +46,18 @@ class DDPG(Agent):
     """A deterministic policy that maximises a critic, which bootstraps from a target critic at the action of a target
     policy."""
 
-    acts_by = "actions"
-    actions = (Box,)
+    acts_by: ClassVar[ActsBy] = "actions"
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=int(np.prod(spaces.action.shape)))
-        self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
-        self.actor_target = target(self.actor, tau="tau")
-        self.critic_target = target(self.critic, tau="tau")
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor: Part = make(
+            self.config.actor_network, spaces.observation, outputs=int(np.prod(spaces.action.shape))
+        )
+        self.critic: Part = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
+        self.actor_target: Part = target(self.actor, tau="tau")
+        self.critic_target: Part = target(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Deterministic:
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -21,7 +21,8 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Categorical
 from etude.losses.soft import minimum, soft_discrete_actor, soft_value
 from etude.losses.value import td
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -44,14 +45,14 @@ class DiscreteSACConfig(OffPolicyConfig):
 class DiscreteSAC(Agent):
     """A stochastic policy over Discrete actions that maximises return and entropy, and twin critics."""
 
-    actions = (Discrete,)
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked, self.choices = spaces.masked, int(spaces.action.n)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=self.choices)
-        self.critic = DiscreteTwinCritic.make(make, self.config.critic_network, spaces)
-        self.critic_target = target(self.critic, tau="tau")
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor: Part = make(self.config.actor_network, spaces.observation, outputs=self.choices)
+        self.critic: DiscreteTwinCritic = DiscreteTwinCritic.make(make, self.config.critic_network, spaces)
+        self.critic_target: DiscreteTwinCritic = target(self.critic, tau="tau")
         self.temperature = entropy_temperature(self.config)
 
     def act(self, observation: Tree) -> Categorical:

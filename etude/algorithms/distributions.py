@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -100,7 +100,7 @@ class BetaPolicy(Policy):
     def __init__(self, spaces: Spaces):
         check_bounded(spaces, "beta")
         super().__init__(spaces)
-        self.outputs = 2 * width(spaces.action)
+        self.outputs: int = 2 * width(spaces.action)
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
         return {"policy": network}
@@ -120,7 +120,7 @@ class MixturePolicy(Policy):
             check_bounded(spaces, "beta components")
         super().__init__(spaces)
         self.spec, self.size = spec, width(spaces.action)
-        self.outputs = spec.components * (1 + 2 * self.size)
+        self.outputs: int = spec.components * (1 + 2 * self.size)
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
         """The parts `policy` and `offset`: how far the location and the log deviation of each component [K, A] start
@@ -144,18 +144,18 @@ class ConditionalPolicy(Policy):
     """A `Conditional` distribution over MultiDiscrete or MultiBinary actions. The network computes for each choice what
     its head adds to the embeddings of the choices before it. ConfigError for more than 4096 actions in all."""
 
-    gain = 1.0
+    gain: ClassVar[float] = 1.0
 
     def __init__(self, spaces: Spaces, spec: DistributionSpec):
         action = spaces.action
         if not isinstance(action, MultiDiscrete | MultiBinary):
             _refuse("conditional", "takes the choices of MultiDiscrete and MultiBinary actions one by one", spaces)
         super().__init__(spaces)
-        self.sizes = choices(action)
+        self.sizes: list[int] = choices(action)
         if math.prod(self.sizes) > LARGEST_JOINT:
             _refuse("conditional", f"enumerates at most {LARGEST_JOINT} combinations of choices", spaces)
-        self.head = Mlp(spec.hidden, "tanh", "orthogonal")
-        self.outputs = len(self.sizes) * spec.hidden[0]
+        self.head: Mlp = Mlp(spec.hidden, "tanh", "orthogonal")
+        self.outputs: int = len(self.sizes) * spec.hidden[0]
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
         return {"policy": network, "head": make.conditional(self.sizes, self.head)}

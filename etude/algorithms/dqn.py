@@ -7,10 +7,10 @@ van Hasselt, Guez & Silver 2016, Deep reinforcement learning with double Q-learn
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -19,7 +19,9 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks.network import Normaliser
+from etude.networks.random_shift import RandomShift
 
 
 @dataclass(frozen=True)
@@ -49,17 +51,17 @@ class DQNConfig(OffPolicyConfig):
 class DQN(Agent):
     """Values of every action; the target is the reward plus the discounted value of the best next action."""
 
-    acts_by = "values"
-    actions = (Discrete,)
+    acts_by: ClassVar[ActsBy] = "values"
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.masked = spaces.masked
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
-        self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n))
-        self.q_target = target(self.q, every="target_update_every")
-        self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
-        self.noise = dict(self.random_shift.noise)
+        self.masked: bool = spaces.masked
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift: RandomShift = make.random_shift(spaces.observation, self.config.random_shift)
+        self.q: Part = make.values(self.config.network, spaces.observation, int(spaces.action.n))
+        self.q_target: Part = target(self.q, every="target_update_every")
+        self.batch_noise: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
+        self.noise: dict[str, tuple[int, ...]] = dict(self.random_shift.noise)
 
     def act(self, observation: Tree) -> Any:
         return self._of(self.q(self.normaliser(observation)), observation)

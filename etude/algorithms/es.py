@@ -6,7 +6,7 @@ Salimans et al. 2017, Evolution strategies as a scalable alternative to reinforc
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.evolution import antithetic_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -47,12 +48,12 @@ class ES(Agent):
     """A policy whose weights ascend an estimate of the gradient of the expected fitness; nothing is differentiated."""
 
     learns_from = "fitness"
-    actions = BoundedPolicy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = BoundedPolicy(spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: BoundedPolicy = BoundedPolicy(spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = self.policy.make(make, self.config.actor_network, initial_log_std=None)
 
     def act(self, observation: Tree) -> Any:

@@ -7,7 +7,7 @@ arXiv:1802.01561.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -23,6 +23,7 @@ from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import policy_gradient
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 
 ROUNDING = 1.001  # ratios of one policy, computed where it acted and where it learns, differ in their last digits
 
@@ -48,11 +49,11 @@ class IMPALA(Agent):
     """A stochastic policy and a critic of states, both on V-trace targets."""
 
     learns_from = "unrolls"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),

@@ -6,7 +6,7 @@ Kostrikov, Nair & Levine 2021, Offline reinforcement learning with implicit Q-le
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -21,7 +21,8 @@ from etude.base.trees import Tree
 from etude.config import OfflineToOnlineConfig
 from etude.losses.offline import expectile, exponential_weight
 from etude.losses.value import td
-from etude.networks import Maker, target
+from etude.networks import Maker, Part, target
+from etude.networks.network import Normaliser
 
 LARGEST_WEIGHT = 100.0  # upper bound on an action's weight, as in the authors' code
 
@@ -44,15 +45,15 @@ class IQL(Agent):
     """A state value that is an upper expectile of the values of the data's actions, twin critics that bootstrap from
     it, and a policy by advantage-weighted regression."""
 
-    actions = (Box, Discrete)
+    actions: ClassVar[tuple[type[Any], ...]] = (Box, Discrete)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         critic = self.config.critic_network
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network)
-        self.state_value = make(critic, spaces.observation, outputs=1)
+        self.state_value: Part = make(critic, spaces.observation, outputs=1)
         self.critic = twin_critic(make, critic, spaces)
         self.critic_target = target(self.critic, tau="tau")
 

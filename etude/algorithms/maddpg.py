@@ -7,7 +7,7 @@ with the two critics and the smoothed targets of Fujimoto et al. 2018, arXiv:180
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, present_for, split_actions, width
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, active_mean, average_weights, filled
 from etude.networks import Maker, Mlp, Spec, target
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class MADDPG(CentralisedCritics):
     """For each agent an actor of its own observation, and critics of the observations and actions of all agents, or of
     the environment's state and these actions."""
 
-    acts_by = "actions"
-    actions = (Discrete, Box)
+    acts_by: ClassVar[ActsBy] = "actions"
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete, Box)
     bounded_actions = True
 
     def acts_for(self, action: Space) -> ActsBy:
@@ -95,10 +96,10 @@ class MADDPG(CentralisedCritics):
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
         config, names = self.config, self.policies.names(spaces.agents)
-        self.agents = {names[agent]: own for agent, own in spaces.agents.items()}
-        self.agent_of = {policy: agent for agent, policy in names.items()}
-        self.normaliser = make.normaliser(spaces.observation, config.normalize_observation)
-        self.sizes = {name: _size(own.action) for name, own in self.agents.items()}
+        self.agents: dict[str, Spaces] = {names[agent]: own for agent, own in spaces.agents.items()}
+        self.agent_of: dict[str, str] = {policy: agent for agent, policy in names.items()}
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, config.normalize_observation)
+        self.sizes: dict[str, int] = {name: _size(own.action) for name, own in self.agents.items()}
         everything = (
             self.critic_space(spaces),
             Box(-1.0, 1.0, (sum(self.sizes.values()),), np.float32),

@@ -6,7 +6,7 @@ Yu et al. 2022, The surprising effectiveness of PPO in cooperative multi-agent g
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -34,6 +34,7 @@ from etude.multi_agent.policies import (
     unstacked,
 )
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -62,16 +63,16 @@ class MAPPO(CentralisedCritics):
     environment's state."""
 
     learns_from = "advantages"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
         self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         there = Box(0.0, 1.0, (len(self.agents),), np.float32)
         everything = Dict({"all": self.critic_space(spaces), "there": there})
         self.heads: dict[str, Policy] = {}
-        self.objective = ClippedObjective()
+        self.objective: ClippedObjective = ClippedObjective()
         for policy, names in self.driven.items():
             own = self.agents[names[0]]
             seen = self._space(own.observation, names, self.policies.identity)

@@ -6,7 +6,7 @@ Wang et al. 2018, Exponentially weighted imitation learning for batched historic
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -20,7 +20,8 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.offline import marwil
 from etude.losses.value import squared, td
-from etude.networks import Maker
+from etude.networks import Maker, Part
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -39,14 +40,14 @@ class MARWIL(Agent):
     """A policy that imitates the data, with weights that grow with the advantage, and a critic of states."""
 
     learns_from = "returns"
-    actions = BoundedPolicy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor = self.policy.make(make, self.config.actor_network)
-        self.critic = make(self.config.critic_network, spaces.observation, outputs=1)
+        self.critic: Part = make(self.config.critic_network, spaces.observation, outputs=1)
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -33,8 +33,14 @@ class Policy:
     a `Gaussian` whose deviations do not depend on the observation, or `NumbersAndChoices`. Forbidden actions have
     probability 0."""
 
-    actions = (Discrete, MultiDiscrete, MultiBinary, Box, Hybrid)  # action spaces with a distribution
-    gain = 0.01  # factor on the initial weights of the network's last layer
+    actions: ClassVar[tuple[type[Any], ...]] = (
+        Discrete,
+        MultiDiscrete,
+        MultiBinary,
+        Box,
+        Hybrid,
+    )  # action spaces with a distribution
+    gain: ClassVar[float] = 0.01  # factor on the initial weights of the network's last layer
     outputs: int  # numbers that the network computes
 
     def __init__(self, spaces: Spaces):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 from etude.protocols import Weights
 
 
@@ -71,18 +72,22 @@ class PPO(Agent):
     """A stochastic policy and a critic of states, trained for several epochs on each rollout."""
 
     learns_from: LearnsFrom = "advantages"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }
         penalised = self.config.objective == "penalty"
-        self.objective = PenaltyObjective(self.config.kl_coefficient) if penalised else ClippedObjective()
-        self.value_normaliser = NormalisedValues() if self.config.normalize_value else RawValues()
+        self.objective: PenaltyObjective | ClippedObjective = (
+            PenaltyObjective(self.config.kl_coefficient) if penalised else ClippedObjective()
+        )
+        self.value_normaliser: NormalisedValues | RawValues = (
+            NormalisedValues() if self.config.normalize_value else RawValues()
+        )
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.model, observation, self.normaliser(observation))

@@ -43,7 +43,7 @@ class ClippedObjective(Part):
     """The clipped surrogate objective, equation 7. It has no variables."""
 
     def __init__(self) -> None:
-        self.variables = {}
+        self.variables: dict[str, Any] = {}
 
     def surrogate(self, config: Any, found: ImportanceRatio) -> Any:
         """The loss of each step. config: has `clip_range`."""
@@ -66,8 +66,8 @@ class PenaltyObjective(Part):
     """
 
     def __init__(self, coefficient: float):
-        self.variables = {"kl_coefficient": np.asarray(coefficient, np.float32)}
-        self.frozen = frozenset(self.variables)
+        self.variables: dict[str, Any] = {"kl_coefficient": np.asarray(coefficient, np.float32)}
+        self.frozen: frozenset[str] = frozenset(self.variables)
 
     def surrogate(self, config: Any, found: ImportanceRatio) -> Any:
         """The loss of each step."""
@@ -92,7 +92,7 @@ class RawValues(Part):
     scale = 1.0
 
     def __init__(self) -> None:
-        self.variables = {}
+        self.variables: dict[str, Any] = {}
 
     def value(self, output: Any) -> Any:
         """The value for an output of the critic."""
@@ -114,8 +114,8 @@ class NormalisedValues(Part):
     """
 
     def __init__(self) -> None:
-        self.variables = {"moments": np.array([0.0, 1.0, 0.0], np.float32)}
-        self.frozen = frozenset(self.variables)
+        self.variables: dict[str, Any] = {"moments": np.array([0.0, 1.0, 0.0], np.float32)}
+        self.frozen: frozenset[str] = frozenset(self.variables)
 
     @property
     def scale(self) -> Any:

@@ -7,10 +7,10 @@ arXiv:1710.10044.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.algorithms.dqn import DQNConfig
 from etude.base import checks
 from etude.base.data import Batch
@@ -18,7 +18,9 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import quantile_error, quantile_regression
 from etude.losses.masks import best_action, masked
-from etude.networks import Maker, target
+from etude.networks import Maker, Part, target
+from etude.networks.network import Normaliser
+from etude.networks.random_shift import RandomShift
 
 WIDTH = 1.0  # of the Huber loss: the paper's QR-DQN-1
 
@@ -39,17 +41,17 @@ class QRDQN(Agent):
     """Quantiles of the return of every action; targets are the reward plus the discounted quantiles of the best next
     action."""
 
-    acts_by = "values"
-    actions = (Discrete,)
+    acts_by: ClassVar[ActsBy] = "values"
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.masked = spaces.masked
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
-        self.q = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
-        self.q_target = target(self.q, every="target_update_every")
-        self.batch_noise = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
-        self.noise = dict(self.random_shift.noise)
+        self.masked: bool = spaces.masked
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift: RandomShift = make.random_shift(spaces.observation, self.config.random_shift)
+        self.q: Part = make.values(self.config.network, spaces.observation, int(spaces.action.n), self.config.quantiles)
+        self.q_target: Part = target(self.q, every="target_update_every")
+        self.batch_noise: dict[str, tuple[int, ...]] = dict.fromkeys(("q", "q_target", "next_q"), (self.q.noise_size,))
+        self.noise: dict[str, tuple[int, ...]] = dict(self.random_shift.noise)
 
     def act(self, observation: Tree) -> Any:
         return self._values(self.q(self.normaliser(observation)), observation)

@@ -7,10 +7,10 @@ https://openreview.net/forum?id=r1lyTjAqYX. Rescaled values: Pohlen et al. 2018,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -22,6 +22,7 @@ from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
 from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, target
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,16 @@ class R2D2Config(SequenceConfig):
 class R2D2(Agent):
     """Values of every action, by a recurrent network."""
 
-    acts_by = "values"
+    acts_by: ClassVar[ActsBy] = "values"
     learns_from = "sequences"
-    actions = (Discrete,)
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.masked = spaces.masked
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.q = make.recurrent(self.config.network, spaces.observation, outputs=int(spaces.action.n))
-        self.q_target = target(self.q, every="target_update_every")
-        self.state_size = self.q.state_size
+        self.masked: bool = spaces.masked
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.q: RecurrentNetwork = make.recurrent(self.config.network, spaces.observation, outputs=int(spaces.action.n))
+        self.q_target: RecurrentNetwork = target(self.q, every="target_update_every")
+        self.state_size: int = self.q.state_size
 
     def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:
         q, state = self.q(self.normaliser(observation), state)

@@ -7,7 +7,7 @@ the recurrent state of the actor at that step, as in Kapturowski et al. 2019 (R2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Losses
@@ -22,6 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
 from etude.networks import Maker, Mlp, Recurrent, Spec
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -51,16 +52,16 @@ class RecurrentPPO(Agent):
     the critic."""
 
     learns_from = "advantage_sequences"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         config, observed = self.config, spaces.observation
         actor = make.recurrent(config.actor_network, observed, outputs=self.policy.outputs, gain=self.policy.gain)
         critic = make.recurrent(config.critic_network, observed, outputs=1)
         self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
-        self.objective = ClippedObjective()
+        self.objective: ClippedObjective = ClippedObjective()
         self.actor_size, self.state_size = actor.state_size, actor.state_size + critic.state_size
 
     def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:

@@ -7,7 +7,7 @@ Sutton & Barto 2018, section 13.4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
@@ -21,6 +21,7 @@ from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Spec
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -45,11 +46,11 @@ class Reinforce(Agent):
     """A stochastic policy, trained on the returns of whole episodes."""
 
     learns_from = "episodes"
-    actions = Policy.actions
+    actions: ClassVar[tuple[type[Any], ...]] = Policy.actions
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy = policy_for(self.config, spaces)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.policy: Policy = policy_for(self.config, spaces)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         if self.config.baseline:
             self.model["critic"] = make(self.config.critic_network, spaces.observation, outputs=1)

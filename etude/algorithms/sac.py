@@ -7,7 +7,7 @@ Ensembles: Chen et al. 2021, Randomized ensembled double Q-learning (REDQ), arXi
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ from etude.config import SampledConfig, StateDependentConfig
 from etude.losses.distributions import StateDependentGaussian, TanhGaussian
 from etude.losses.soft import soft_actor, soft_target
 from etude.networks import Maker, Mlp, Spec, target
+from etude.networks.network import Normaliser
+from etude.networks.random_shift import RandomShift
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
@@ -67,26 +69,32 @@ class SACConfig(SampledConfig, StateDependentConfig):
 class SAC(Agent):
     """A stochastic policy that maximises return and entropy, and twin critics, or a larger ensemble."""
 
-    actions = (Box,)
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.size = int(np.prod(spaces.action.shape))
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
+        self.size: int = int(np.prod(spaces.action.shape))
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift: RandomShift = make.random_shift(spaces.observation, self.config.random_shift)
         gsde = self.config.gsde_features > 0
-        self.gsde = StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
+        self.gsde: StateDependentPolicy | None = (
+            StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
+        )
         self.actor: Any = self._make_actor(make, spaces)
         config = self.config
-        self.critic = CriticEnsemble.make(make, config.critic_network, spaces, config.n_critics)
-        self.critic_target = target(self.critic, tau="tau")
+        self.critic: CriticEnsemble = CriticEnsemble.make(make, config.critic_network, spaces, config.n_critics)
+        self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
         self.temperature = entropy_temperature(self.config)
-        self.noise = {"action": (self.size,), "next_action": (self.size,), **self.random_shift.noise}
+        self.noise: dict[str, tuple[int, ...]] = {
+            "action": (self.size,),
+            "next_action": (self.size,),
+            **self.random_shift.noise,
+        }
         if config.n_target_critics is not None:
-            self.batch_noise = {"subset": (config.n_critics,)}
+            self.batch_noise: dict[str, tuple[int, ...]] = {"subset": (config.n_critics,)}
         if config.policy_delay > 1:
             delayed = ("actor", "temperature") if config.learn_temperature else ("actor",)
-            self.trained_every = dict.fromkeys(delayed, "policy_delay")
+            self.trained_every: dict[str, str] = dict.fromkeys(delayed, "policy_delay")
 
     def _make_actor(self, make: Maker, spaces: Spaces) -> Any:
         if self.gsde is not None:

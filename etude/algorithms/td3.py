@@ -7,12 +7,12 @@ algorithm 1.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.base import checks
 from etude.base.data import Batch
@@ -23,7 +23,9 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.value import td
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks.network import Normaliser
+from etude.networks.random_shift import RandomShift
 
 
 @dataclass(frozen=True)
@@ -52,20 +54,20 @@ class TD3Config(OffPolicyConfig):
 class TD3(Agent):
     """A deterministic policy that maximises the first of two critics; both bootstrap from their smaller value."""
 
-    acts_by = "actions"
-    actions = (Box,)
+    acts_by: ClassVar[ActsBy] = "actions"
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.random_shift = make.random_shift(spaces.observation, self.config.random_shift)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
-        self.critic = CriticEnsemble.make(make, self.config.critic_network, spaces)
-        self.actor_target = target(self.actor, tau="tau", every="policy_delay")
-        self.critic_target = target(self.critic, tau="tau", every="policy_delay")
-        self.trained_every = {"actor": "policy_delay"}
-        self.noise = {"target": (size,), **self.random_shift.noise}
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.random_shift: RandomShift = make.random_shift(spaces.observation, self.config.random_shift)
+        self.actor: Part = make(self.config.actor_network, spaces.observation, outputs=size)
+        self.critic: CriticEnsemble = CriticEnsemble.make(make, self.config.critic_network, spaces)
+        self.actor_target: Part = target(self.actor, tau="tau", every="policy_delay")
+        self.critic_target: CriticEnsemble = target(self.critic, tau="tau", every="policy_delay")
+        self.trained_every: dict[str, str] = {"actor": "policy_delay"}
+        self.noise: dict[str, tuple[int, ...]] = {"target": (size,), **self.random_shift.noise}
 
     def act(self, observation: Tree) -> Deterministic:
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))

@@ -7,12 +7,12 @@ Fujimoto, van Hoof & Meger 2018, Addressing function approximation error in acto
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.base import checks
 from etude.base.data import Batch
@@ -24,7 +24,8 @@ from etude.losses.distributions import Deterministic
 from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
 from etude.losses.value import td
-from etude.networks import Maker, target
+from etude.networks import Maker, Part, target
+from etude.networks.network import Normaliser
 
 
 @dataclass(frozen=True)
@@ -50,19 +51,19 @@ class TD3BCConfig(OfflineToOnlineConfig):
 class TD3BC(Agent):
     """TD3 whose policy is also drawn to the recorded actions."""
 
-    acts_by = "actions"
-    actions = (Box,)
+    acts_by: ClassVar[ActsBy] = "actions"
+    actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         size = int(np.prod(spaces.action.shape))
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.actor = make(self.config.actor_network, spaces.observation, outputs=size)
-        self.actor_target = target(self.actor, tau="tau", every="policy_delay")
-        self.critic = CriticEnsemble.make(make, self.config.critic_network, spaces)
-        self.critic_target = target(self.critic, tau="tau", every="policy_delay")
-        self.trained_every = {"actor": "policy_delay"}
-        self.noise = {"target": (size,)}
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.actor: Part = make(self.config.actor_network, spaces.observation, outputs=size)
+        self.actor_target: Part = target(self.actor, tau="tau", every="policy_delay")
+        self.critic: CriticEnsemble = CriticEnsemble.make(make, self.config.critic_network, spaces)
+        self.critic_target: CriticEnsemble = target(self.critic, tau="tau", every="policy_delay")
+        self.trained_every: dict[str, str] = {"actor": "policy_delay"}
+        self.noise: dict[str, tuple[int, ...]] = {"target": (size,)}
 
     def act(self, observation: Tree) -> Deterministic:
         return Deterministic(ops.tanh(self.actor(self.normaliser(observation))))

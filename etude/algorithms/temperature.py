@@ -28,7 +28,7 @@ class LearnedTemperature(Part):
     """
 
     def __init__(self, initial: float):
-        self.variables = {"value": np.asarray(np.log(initial), np.float32)}
+        self.variables: dict[str, Any] = {"value": np.asarray(np.log(initial), np.float32)}
 
     def alpha(self, config: Any) -> Any:
         """alpha, a scalar."""
@@ -46,7 +46,7 @@ class FixedTemperature(Part):
     """alpha is the config's `temperature`, which may change during a run; there is nothing to train."""
 
     def __init__(self) -> None:
-        self.variables = {}
+        self.variables: dict[str, Any] = {}
 
     def alpha(self, config: Any) -> Any:
         """alpha, a scalar."""

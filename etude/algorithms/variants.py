@@ -5,10 +5,11 @@ from __future__ import annotations
 import inspect
 from typing import Any, get_args
 
+import gymnasium as gym
+
 from etude.agent import ActsBy, Agent
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
-from etude.base.spaces import Space
 
 ATTRIBUTES = ("actions", "acts_by", "learns_from")  # of agent classes, that are no methods
 
@@ -55,7 +56,7 @@ def _check_attribute(name: str, place: str, value: Any) -> None:
     if place == "acts_by" and value not in get_args(ActsBy):
         raise ConfigError(f"{name}: acts_by = {value!r}; expected one of {', '.join(get_args(ActsBy))}.")
     classes = value if isinstance(value, tuple) else ()
-    if place == "actions" and not (classes and all(isinstance(x, type) and issubclass(x, Space) for x in classes)):
+    if place == "actions" and not (classes and all(isinstance(x, type) and issubclass(x, gym.Space) for x in classes)):
         raise ConfigError(f"{name}: actions = {value!r}; expected a tuple of classes of spaces, such as (Discrete,).")
 
 

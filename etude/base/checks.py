@@ -93,7 +93,8 @@ class Stored:
     is expected; those that read one value return it."""
 
     def __init__(self, value: Any, place: str):
-        self.value, self.place = value, place
+        self.value: Any = value
+        self.place: str = place
 
     def refuse(self, expected: str, found: str | None = None) -> NoReturn:
         """Raise CheckpointError."""

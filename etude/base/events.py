@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ class Started:
     total...)."""
 
     step: int
-    description: dict
+    description: dict[str, Any]
     _spaces: Callable[[], Spaces] | None = field(default=None, compare=False, repr=False)
     _record_log_prob: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
@@ -170,7 +171,7 @@ class Finished:
     step: int
     reason: str
     seconds: float
-    totals: dict = field(default_factory=dict)  # episodes, updates, workers replaced, ...
+    totals: dict[str, int] = field(default_factory=dict)  # episodes, updates, workers replaced, ...
 
 
 Event = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -15,6 +16,27 @@ from etude.base.errors import ConfigError
 def home_of(what: str) -> int:
     """The process that has used something first: this one, or one that it was forked from since."""
     return os.getpid()
+
+
+_RUNS: dict[str, tuple[str, Callable[[Any], Any]]] = {  # framework -> one of its modules, and whether that says it runs
+    "torch": ("torch", bool),
+    "jax": ("jax._src.xla_bridge", lambda module: vars(module).get("_backends")),
+    "tensorflow": (
+        "tensorflow.python.eager.context",
+        lambda module: vars(vars(module).get("_context") or module).get("_initialized"),
+    ),
+}
+
+
+def _note_what_runs() -> None:
+    """A program may use frameworks without etude, too."""
+    for framework, (module, runs) in _RUNS.items():
+        if module in sys.modules and runs(sys.modules[module]):
+            home_of(framework)
+
+
+if sys.platform != "win32":
+    os.register_at_fork(before=_note_what_runs)
 
 
 def check_home(framework: str) -> None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
+import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Tuple
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 from etude.base.errors import SpaceError
 from etude.base.trees import Tree
 
+Space: TypeAlias = gym.Space[Any]
 ACTION_MASK = "action_mask"
 
 
@@ -73,6 +75,44 @@ class Hybrid(Box):
 
     def seed(self, seed: int | None = None) -> Any:
         return self.numbers.seed(seed), self.choices.seed(seed)
+
+
+class Shifted(Box):
+    """Observations in numbers of 64 bits that differ by less than a float32 shows: agents see float32 of their distance
+    from `origin`, as they see Discrete ones from their start.
+
+    given: the environment's space.
+    """
+
+    def __init__(self, given: Box, origin: Any):
+        self.given = given
+        self.origin = np.asarray(origin, np.int64 if given.dtype == np.int64 else np.float64)
+        if self.origin.shape != given.shape:
+            raise ValueError(f"the origin of {describe(given)} has the shape {self.origin.shape}")
+        low, high = (np.asarray(end, np.float64) - self.origin for end in (given.low, given.high))
+        with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
+            super().__init__(low.astype(np.float32), high.astype(np.float32), given.shape, np.float32)
+
+
+Origins = Sequence[tuple[Sequence[Any], Any]]  # the path of a leaf, and its origin, as plain data
+
+
+def with_origins(space: Space, origins: Origins, path: tuple[Any, ...] = ()) -> Space:
+    """A space with the leaves of these paths counted from their origins. path: where the space is itself."""
+    if not origins:
+        return space
+    if isinstance(space, Dict):
+        return Dict({key: with_origins(part, origins, (*path, key)) for key, part in parts(space)})
+    if isinstance(space, Tuple):
+        return Tuple([with_origins(part, origins, (*path, key)) for key, part in parts(space)])
+    origin = next((own for place, own in origins if tuple(place) == path), None)
+    alike = isinstance(space, Box) and not isinstance(space, Shifted)
+    return Shifted(space, origin) if alike and origin is not None else space  # type: ignore[arg-type]
+
+
+def origins_of(space: Space) -> Origins:
+    """What `with_origins` made this space with."""
+    return [(path, leaf.origin.tolist()) for path, leaf in leaves(space) if isinstance(leaf, Shifted)]
 
 
 class ActionLayout:
@@ -277,6 +317,8 @@ def to_json(space: Space) -> dict:
     """A space as plain data, fit for JSON."""
     if isinstance(space, Hybrid):
         return {"hybrid": [to_json(space.numbers), to_json(space.choices)]}
+    if isinstance(space, Shifted):
+        return to_json(space.given)
     if isinstance(space, Box):
         bounds = [float(x.flat[0]) if np.all(x == x.flat[0]) else x.tolist() for x in (space.low, space.high)]
         return {"box": {"low": bounds[0], "high": bounds[1], "shape": list(space.shape), "dtype": str(space.dtype)}}
@@ -319,7 +361,7 @@ def from_json(data: dict) -> Space:
 
 
 __all__ = [
-    "ACTION_MASK", "ActionLayout", "Box", "Dict", "Discrete", "Hybrid", "MultiBinary", "MultiDiscrete", "Space",
-    "Spaces", "Tuple", "choices", "describe", "from_json", "from_zero", "is_image", "leaves", "limits", "parts",
-    "storage_dtype", "to_json", "zeros",
+    "ACTION_MASK", "ActionLayout", "Box", "Dict", "Discrete", "Hybrid", "MultiBinary", "MultiDiscrete", "Origins",
+    "Shifted", "Space", "Spaces", "Tuple", "choices", "describe", "from_json", "from_zero", "is_image", "leaves",
+    "limits", "origins_of", "parts", "storage_dtype", "to_json", "with_origins", "zeros",
 ]  # fmt: skip

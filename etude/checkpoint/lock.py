@@ -6,6 +6,7 @@ import fcntl
 import os
 import socket
 import weakref
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -32,7 +33,8 @@ class Lock:
             raise Locked(holder or "another process") from None
         except OSError:
             self.held = False
-        self.release = weakref.finalize(self, _release, descriptor, self.held, os.getpid())
+        self.process: int = os.getpid()
+        self.release: Callable[[], object] = weakref.finalize(self, _release, descriptor, self.held, self.process)
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
 

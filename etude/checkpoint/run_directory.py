@@ -52,14 +52,16 @@ class RunDirectory:
     def __init__(self, path: Path | str, keep: int = 3):
         if keep < 1:
             raise ConfigError(f"keep = {keep}; expected at least 1 checkpoint to be kept.")
-        self.path, self.keep, self.notes = Path(path), keep, list[str]()
+        self.path: Path = Path(path)
+        self.keep: int = keep
+        self.notes: list[str] = list[str]()
         self.config, self.metrics, self.curve = (
             self.path / name for name in ("config.json", "metrics.jsonl", "curve.png")
         )
         self.checkpoints, self.tensorboard, self.video = (
             self.path / name for name in ("checkpoints", "tensorboard", "video")
         )
-        self.best = self.checkpoints / "best.etude"
+        self.best: Path = self.checkpoints / "best.etude"
         self._lock: checkpoint.Lock | None = None
 
     @classmethod
@@ -111,6 +113,7 @@ class RunDirectory:
 
         ConfigError where another one writes to it. May be called twice.
         """
+        self._check_own()
         if self._lock is not None:
             return
         self._lock = self._taken_lock()
@@ -124,6 +127,14 @@ class RunDirectory:
             with suppress(OSError):
                 litter.unlink()
                 self.notes.append(f"Removed {litter.name}, left behind by a save that was interrupted.")
+
+    def _check_own(self) -> None:
+        """Raise ConfigError where a process that this one was forked from writes to the directory."""
+        if self._lock is not None and self._lock.process != os.getpid():
+            raise ConfigError(
+                f"Process {self._lock.process}, which this one was forked from, writes to {self.path}. In a fork, make "
+                "a run with a directory of its own, or load one: etude.load(path)."
+            )
 
     def _litter(self) -> list[Path]:
         folders = (self.path, self.checkpoints, self.video)
@@ -213,6 +224,7 @@ class RunDirectory:
         Checkpoints of later steps are removed too: they are damaged ones that `load` passed over, or belong to a
         continuation that was given up for this one. CheckpointError where it cannot be saved; nothing is removed then.
         """
+        self._check_own()
         path = self.checkpoints / f"step_{step:09d}.etude"
         checkpoint.write(path, state, {"step": step, **(meta or {})})
         # This one is on the disk, complete, so whatever is removed now was not the last complete one.
@@ -224,6 +236,7 @@ class RunDirectory:
 
     def save_best(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
         """Save the best agent so far in the place of the one before."""
+        self._check_own()
         checkpoint.write(self.best, state, {"step": step, **(meta or {})})
         return self.best
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from etude.base.errors import UntrustedError
-from etude.envs.configured import ConfiguredEnvironment
+from etude.envs.configured import DROP, ConfiguredEnvironment
 from etude.envs.imports import Code, imported_by
 
 ENVIRONMENT, ARGUMENTS, WRAPPERS, REPLAY_FOLDER = "environment", "environment_arguments", "wrappers", "replay_folder"
@@ -45,7 +45,8 @@ def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
     args: dict[str, Any] = {}
     wrappers: tuple[Any, ...] = ()
     if isinstance(environment, ConfiguredEnvironment):
-        env, args, wrappers = environment.env, environment.args, environment.wrappers
+        env, args = environment.env, environment.args
+        wrappers = tuple(own for own in environment.wrappers if not str(own).startswith(DROP))
     found = {
         **_imports(ENVIRONMENT, "its environment", [env]),
         **_imports(WRAPPERS, "its environment's wrapper", wrappers),

@@ -36,6 +36,7 @@ class FindOptions:
     config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
+    drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     quiet: Quiet = False  # print nothing but the result
 

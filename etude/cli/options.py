@@ -107,8 +107,8 @@ def run_arguments(options: Any) -> dict[str, Any]:
     """The arguments of `Run` that the options of every command stand for which makes runs."""
     return {
         "engine": options.engine, "device": options.device, "environments": options.envs,
-        "env_args": environment_arguments(options.env_arg) or None, "wrappers": options.wrapper or None,
-        "frame_stack": options.frame_stack,
+        "env_args": environment_arguments(options.env_arg) or None, "frame_stack": options.frame_stack,
+        "wrappers": (*options.wrapper, *(f"drop:{key}" for key in options.drop)) or None,
     }  # fmt: skip
 
 

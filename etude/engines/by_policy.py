@@ -20,11 +20,11 @@ class PolicyLayouts:
     normaliser = None
 
     def __init__(self, layouts: Mapping[str, Any]):
-        self.agent = {policy: layout.agent for policy, layout in layouts.items()}
-        self.initial = joined_names({policy: layout.initial for policy, layout in layouts.items()})
-        self.trainable = _names(layouts, "trainable")
-        self.noisy = _names(layouts, "noisy")
-        self.untrained = _names(layouts, "untrained")
+        self.agent: dict[str, Any] = {policy: layout.agent for policy, layout in layouts.items()}
+        self.initial: dict[str, Any] = joined_names({policy: layout.initial for policy, layout in layouts.items()})
+        self.trainable: tuple[str, ...] = _names(layouts, "trainable")
+        self.noisy: tuple[str, ...] = _names(layouts, "noisy")
+        self.untrained: tuple[str, ...] = _names(layouts, "untrained")
 
 
 class PolicyEngines:
@@ -37,8 +37,8 @@ class PolicyEngines:
 
     def __init__(self, engines: Mapping[str, Any], subsets: Mapping[str, AgentSubset], spaces: Spaces):
         self.of, self._subsets, self.spaces = dict(engines), dict(subsets), spaces
-        self.layout = PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
-        self.exportable = all(engine.exportable for engine in self.of.values())
+        self.layout: PolicyLayouts = PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
+        self.exportable: bool = all(engine.exportable for engine in self.of.values())
         self._owner = {
             full_name(policy, name): (policy, name) for policy in self.of for name in self.of[policy].layout.initial
         }

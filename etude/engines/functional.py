@@ -69,11 +69,16 @@ class FunctionalEngine:
     """
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
-        self.spaces, self.backend = spaces, backend
-        self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module))
-        self.exportable, self.state_size = self.layout.portable, self.layout.agent.state_size
+        self.spaces: Spaces = spaces
+        self.backend: Backend = backend
+        self.layout: ParameterLayout = ParameterLayout(
+            agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module)
+        )
+        self.exportable: bool = self.layout.portable
+        self.state_size: int = self.layout.agent.state_size
         backend.settle(self.layout)
-        self.name, self.device = backend.name, backend.device
+        self.name: str = backend.name
+        self.device: str = backend.device
         self._noise = loss_noise(seed)
         values = backend.put(dict(self.layout.initial))
         zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}

@@ -124,7 +124,7 @@ class ShardedBackend(JaxBackend):
 
     def settle(self, layout: ParameterLayout) -> None:
         kind = "cpu" if self._devices[0].platform == "cpu" else "cuda"
-        self.device = f"{kind} x {self._count}"
+        self.device: str = f"{kind} x {self._count}"
 
     def put(self, tree: Any) -> Any:
         return self._placed(tree, self._everywhere)

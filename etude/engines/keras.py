@@ -62,12 +62,12 @@ class KerasModule(Part):
             for v in (*model.trainable_variables, *model.non_trainable_variables)
         ]
         self.variables: dict[str, Any] = dict(zip((*self._trained, *self._others), values, strict=True))
-        self.frozen = frozenset(self._others)
+        self.frozen: frozenset[str] = frozenset(self._others)
 
     def __call__(self, observation: Tree = None) -> Any:
         trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
         inputs = list(observation) if self._several else observation
         outputs, moved = self.model.stateless_call(trained, others, inputs, training=self.training)
-        self.moved = dict(zip(self._others, moved, strict=True))
+        self.moved: dict[str, Any] = dict(zip(self._others, moved, strict=True))
         self.variables = {**self.variables, **self.moved}
         return outputs

@@ -52,11 +52,11 @@ class LeagueEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, size: int, name: str = "", device: str = ""):
         self.name, self.device, self.spaces = name, device, spaces
-        self.slots = [NumpyEngine(agent, spaces) for _ in range(size)]
-        self.acting = self.slots[0].read_by_acting()  # the weights of one copy
+        self.slots: list[NumpyEngine] = [NumpyEngine(agent, spaces) for _ in range(size)]
+        self.acting: tuple[str, ...] = self.slots[0].read_by_acting()  # the weights of one copy
         self.numbers, self.chances = np.full(size, -1.0, np.float32), np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
-        self.layout = LeagueLayout(self.slots[0].layout.agent, self.weights())
+        self.layout: LeagueLayout = LeagueLayout(self.slots[0].layout.agent, self.weights())
 
     def act(self, observation: Tree, state: Any = None) -> LeagueOutput:
         """What the explorer asks the copies with that each environment plays against."""

@@ -34,11 +34,11 @@ class NumpyEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces):
         self.spaces = spaces
-        self.layout = ParameterLayout(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
+        self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
         self.state_size: int = self.layout.agent.state_size
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
-        self.largest = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
+        self.largest: int = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent."""

@@ -17,7 +17,7 @@ from etude.base.errors import CheckpointError, ConfigError, NetworkError, Numeri
 from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
-from etude.networks.network import Maker, Normaliser, parts_of, put_part
+from etude.networks.network import Maker, Normaliser, Part, parts_of, put_part
 from etude.protocols import Weights
 
 FLOAT32 = float(np.finfo(np.float32).max)
@@ -41,11 +41,11 @@ class ParameterLayout:
     parts."""
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
-        self.agent = copy.copy(agent)
+        self.agent: Agent = copy.copy(agent)
         self.agent.noise, self.agent.batch_noise = {}, {}
         self.agent.trained_every, self.agent.state_size = {}, 0
         self.agent.build(make, spaces)
-        self.parts = parts_of(self.agent)
+        self.parts: dict[str, Part] = parts_of(self.agent)
         self.initial: Weights = {
             f"{p}.{v}": np.array(value, order="C")
             for p, part in self.parts.items()
@@ -57,19 +57,28 @@ class ParameterLayout:
             if trained:
                 group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
-        self.trainable = tuple(name for group in self.groups.values() for name in group)
+        self.trainable: tuple[str, ...] = tuple(name for group in self.groups.values() for name in group)
         optimizer = self.agent.config.optimizer
-        self.transforms = type(self.agent).transform_gradient is not Agent.transform_gradient
-        self.moments = (*optimizer.averages, *optimizer.squares)  # the names of what the optimizer keeps
-        self.layers = self._layers() if self.agent.config.layer_gradient_norms else {}
-        self.following = self._following()
+        self.transforms: bool = type(self.agent).transform_gradient is not Agent.transform_gradient
+        self.moments: tuple[Any, ...] = (
+            *optimizer.averages,
+            *optimizer.squares,
+        )  # the names of what the optimizer keeps
+        self.layers: dict[str, dict[str, tuple[str, ...]]] = (
+            self._layers() if self.agent.config.layer_gradient_norms else {}
+        )
+        self.following: tuple[Following, ...] = self._following()
+        self.delayed: frozenset[str]
+        self.delay: str | None
         self.delayed, self.delay = self._delay()
-        self.hyper = self._hyper_names()
+        self.hyper: tuple[str, ...] = self._hyper_names()
         self._settings = tuple(name for name in self.hyper if name.startswith(PREFIX))  # of the optimizer
-        self.rates = {group: self._rate(group) for group in self.groups}  # loss name -> config field
-        self.normaliser = next((n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None)
-        self.portable = all(part.portable for part in self.parts.values())
-        self.noisy = self._noisy()
+        self.rates: dict[str, str] = {group: self._rate(group) for group in self.groups}  # loss name -> config field
+        self.normaliser: str | None = next(
+            (n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None
+        )
+        self.portable: bool = all(part.portable for part in self.parts.values())
+        self.noisy: tuple[str, ...] = self._noisy()
 
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Any:
         """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what

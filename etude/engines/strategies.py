@@ -44,9 +44,10 @@ class StrategyReplicas:
     scheduled: ClassVar[bool] = False
 
     def __init__(self, strategy: Any):
-        self.strategy, self.count = strategy, int(strategy.num_replicas_in_sync)
+        self.strategy: Any = strategy
+        self.count: int = int(strategy.num_replicas_in_sync)
         rank, size = _place(strategy)
-        self.group = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
+        self.group: MessageGroup | None = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
 
     def scope(self) -> contextlib.AbstractContextManager:
         """Variables that are made in this context are those of the replicas."""

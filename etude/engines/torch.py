@@ -36,7 +36,9 @@ class TorchEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
-        self.layout = ParameterLayout(agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module))
+        self.layout: ParameterLayout = ParameterLayout(
+            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module)
+        )
         self.exportable, self.state_size = self.layout.portable, self.layout.agent.state_size
         self.device = device = decide(device, torch.cuda.device_count(), self.layout)
         weights = self.layout.initial.values()
@@ -345,8 +347,8 @@ class TorchModule(Part):
     def __init__(self, module: torch.nn.Module, several: bool):
         self.module, self._several = module, several
         named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-        self.variables = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
-        self.frozen = frozenset(name for name, _ in module.named_buffers())
+        self.variables: dict[str, Any] = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
+        self.frozen: frozenset[str] = frozenset(name for name, _ in module.named_buffers())
 
     def __call__(self, observation: Tree = None) -> Any:
         inputs = observation if self._several else (observation,)

@@ -5,11 +5,12 @@ from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.check import Finding, check_environment
 from etude.envs.configured import (
     ConfiguredEnvironment,
+    as_given,
     configured,
+    counted_from,
     frame_stack_of,
     like,
     with_global_state,
-    without_masks,
 )
 from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
@@ -19,6 +20,7 @@ from etude.envs.make import (
     make_environment,
     make_environments,
     make_for_evaluation,
+    with_origins_of,
 )
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments
@@ -39,9 +41,11 @@ __all__ = [
     "MultiAgentEnvironment",
     "Translation",
     "action_space_of",
+    "as_given",
     "check_environment",
     "choose_vectorization",
     "configured",
+    "counted_from",
     "examine",
     "frame_stack_of",
     "like",
@@ -50,5 +54,5 @@ __all__ = [
     "make_for_evaluation",
     "name_of",
     "with_global_state",
-    "without_masks",
+    "with_origins_of",
 ]

@@ -100,7 +100,7 @@ class Actions:
         # A row of a Box without axes is to be an array, too, and of a Discrete space a number.
         self._bare = [isinstance(leaf, Box) and leaf.shape == () for _, leaf in leaves(space)]
         self._rows = not parts(space) and not self._bare[0]  # whether the rows of one array are actions
-        self.space = self._layout.space
+        self.space: Any = self._layout.space
         self._shape = tuple(self.space.shape or ())
 
     def convert(self, action: np.ndarray) -> Tree:

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base import trees
-from etude.base.spaces import Space, Spaces
+from etude.base.spaces import Origins, Space, Spaces, with_origins
 from etude.base.trees import Tree
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.closing import close_all
@@ -29,10 +29,15 @@ class SpaceConversion:
 
     @classmethod
     def of(
-        cls, observation: Space, action: Space, flags: int = 0, scaling: ActionScaling = NormalisedActions
+        cls,
+        observation: Space,
+        action: Space,
+        flags: int = 0,
+        scaling: ActionScaling = NormalisedActions,
+        origins: Origins = (),
     ) -> SpaceConversion:
-        """flags: see `Observations`."""
-        return cls(Observations(observation, flags), Actions(action, scaling))
+        """flags: see `Observations`. origins: see `with_origins`."""
+        return cls(Observations(with_origins(observation, origins), flags), Actions(action, scaling))
 
     @property
     def spaces(self) -> Spaces:
@@ -42,26 +47,29 @@ class SpaceConversion:
 class AdaptedEnvironment:
     """One environment that does not reset itself, for rendering.
 
-    scaling, rewards, spaces, masks: see `LoopEnvironments`.
+    scaling, rewards, spaces, masks, origins: see `LoopEnvironments`.
     """
 
     def __init__(
         self,
-        env: gym.Env,
+        env: gym.Env[Any, Any],
         name: str,
         scaling: ActionScaling = NormalisedActions,
         rewards: Rewards | None = None,
         spaces: Spaces | None = None,
         masks: bool = False,
+        origins: Origins = (),
     ):
-        self.env, self.name, self._rewards = env, name, rewards or ScalarRewards()
+        self.env: gym.Env[Any, Any] = env
+        self.name: str = name
+        self._rewards = rewards or ScalarRewards()
         self._where = FaultLocation(name, 0, -1, 0)
         self._task: Any = None
         self._give: GiveTask = _nothing
         _, info = self._raw_reset(None)
         flags = mask_size(env.action_space, info, masks)
-        self._layout = SpaceConversion.of(env.observation_space, env.action_space, flags, scaling)
-        self.spaces = spaces or self._layout.spaces
+        self._layout = SpaceConversion.of(env.observation_space, env.action_space, flags, scaling, origins)
+        self.spaces: Spaces = spaces or self._layout.spaces
 
     def set_task(self, task: Any) -> None:
         """Give this task, from `task_data`, to the episodes that begin from now on. ConfigError where it takes none."""

@@ -8,11 +8,11 @@ from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete, Space
+from gymnasium.spaces import Box, Discrete, MultiDiscrete
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
-from etude.base.spaces import bounded, is_float_image, parts
+from etude.base.spaces import Space, bounded, is_float_image, parts
 from etude.envs.actions import Actions
 from etude.envs.closing import close_all, explain_closing
 from etude.envs.faults import RAISED, explain_error
@@ -88,7 +88,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
     env = make_single(source, {})
     try:
         for name in ("observation_space", "action_space"):
-            if not isinstance(getattr(env, name, None), Space):
+            if not isinstance(getattr(env, name, None), gym.Space):
                 fix = f"Set self.{name} in __init__ to a gymnasium.spaces.Space"
                 findings.add(Found(name, f"{name} is {getattr(env, name, None)!r}. {fix}."))
                 return
@@ -104,12 +104,12 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
         findings.add(_close(env))
 
 
-def _close(env: gym.Env) -> Found | None:
+def _close(env: gym.Env[Any, Any]) -> Found | None:
     wrong = explain_closing(env)
     return None if wrong is None else Found("close", wrong)
 
 
-def _check_spaces(env: gym.Env, findings: _Findings) -> None:
+def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
     for check in (lambda: Observations(env.observation_space), lambda: Actions(env.action_space)):
         try:
             check()
@@ -145,7 +145,7 @@ def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
     return inner or [("", space)]
 
 
-def _check_rendering(source: EnvironmentSource, env: gym.Env, findings: _Findings) -> None:
+def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings: _Findings) -> None:
     modes = env.metadata.get("render_modes") or []
     own_render = type(env.unwrapped).render not in (gym.Env.render, MultiAgentEnvironment.render)
     if not modes and own_render:
@@ -168,7 +168,7 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env, findings: _Finding
     findings.add(_close(seen))
 
 
-def _check_wrappers(env: gym.Env, findings: _Findings) -> None:
+def _check_wrappers(env: gym.Env[Any, Any], findings: _Findings) -> None:
     while isinstance(env, gym.Wrapper):
         if isinstance(env, gym.wrappers.Autoreset):
             text = "It resets itself (the wrapper Autoreset), which hides last observations. Remove it: etude resets."
@@ -176,7 +176,7 @@ def _check_wrappers(env: gym.Env, findings: _Findings) -> None:
         env = env.env
 
 
-def _reset(env: gym.Env, seed: int, findings: _Findings) -> tuple[Any, Any]:
+def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any, Any]:
     """The observation and the info of a reset."""
     result = env.reset(seed=seed)
     wrong = explain_reset(result)
@@ -186,7 +186,7 @@ def _reset(env: gym.Env, seed: int, findings: _Findings) -> tuple[Any, Any]:
     return (result[0] if isinstance(result, tuple) and result else result), {}
 
 
-def _check_resets(env: gym.Env, findings: _Findings) -> list[np.ndarray] | None:
+def _check_resets(env: gym.Env[Any, Any], findings: _Findings) -> list[np.ndarray] | None:
     """An episode with a seed, which should repeat itself; None where there can be none."""
     try:
         first, again = _trace(env, findings), _trace(env, findings)
@@ -201,7 +201,9 @@ def _check_resets(env: gym.Env, findings: _Findings) -> list[np.ndarray] | None:
     return first
 
 
-def _check_history(env: gym.Env, first: list[np.ndarray], generators: Generators, findings: _Findings) -> None:
+def _check_history(
+    env: gym.Env[Any, Any], first: list[np.ndarray], generators: Generators, findings: _Findings
+) -> None:
     """Whether the episode repeats itself after others, and draws from nothing but its own generator."""
     for text in statistics_in(env):
         findings.add(Found("history", text), "note")
@@ -222,7 +224,7 @@ def _same(first: list[np.ndarray], again: list[np.ndarray]) -> bool:
     return not finite or len(first) == len(again) and all(map(np.array_equal, first, again))
 
 
-def _trace(env: gym.Env, findings: _Findings, steps: int = 20) -> list[np.ndarray]:
+def _trace(env: gym.Env[Any, Any], findings: _Findings, steps: int = 20) -> list[np.ndarray]:
     """The leaves of the observations after a reset with one seed and a few actions, as copies."""
     choose = random_actions(env, 1)
     observation, info = _reset(env, 1, findings)
@@ -242,7 +244,7 @@ def _copies(observation: Any) -> list[np.ndarray]:
     return [np.array(leaf) for leaf in trees.leaves(observation)]
 
 
-def _check_episodes(env: gym.Env, findings: _Findings) -> None:
+def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
     """Random steps, each checked, over a few episodes."""
     until, ended, choose = time.monotonic() + SECONDS, 0, random_actions(env, 2)
     precision = [(path, space, Precision(space)) for path, space in _leaf_spaces(env.observation_space)]
@@ -276,7 +278,7 @@ def _check_episodes(env: gym.Env, findings: _Findings) -> None:
         findings.add(Found("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates."), "note")
 
 
-def _check_step(result: tuple, env: gym.Env, findings: _Findings) -> None:
+def _check_step(result: tuple, env: gym.Env[Any, Any], findings: _Findings) -> None:
     observation, reward, terminated, truncated, info = result
     findings.add(check_observation(observation, env.observation_space))
     for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from etude.base.errors import ConfigError
+from etude.base.spaces import Origins
 
-Wrapper = str | Callable[[Any], Any]  # "module:Name", or what is called with an environment and returns one
+DROP = "drop:"  # with the key of an entry of Dict observations, a wrapper that leaves it out
+Wrapper = str | Callable[[Any], Any]  # "module:Name", DROP, or what is called with an environment and returns one
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,7 @@ class ConfiguredEnvironment:
         what the one before it returned; the first with the environment. frame_stack: how many frames an observation
         stacks, around all wrappers. global_state: whether observations of several agents hold the environment's
         `state()`. masks: whether infos hold action masks at some steps, so that observations have one at every step.
+        origins: see `base.spaces.with_origins`; None where nothing has looked for any yet.
     """
 
     env: Any
@@ -28,6 +31,7 @@ class ConfiguredEnvironment:
     frame_stack: int = 1
     global_state: bool = False
     masks: bool = False
+    origins: Origins | None = field(default=None, compare=False)
 
 
 def configured(
@@ -46,7 +50,7 @@ def configured(
     given = (wrappers,) if isinstance(wrappers, str) or callable(wrappers) else tuple(wrappers or ())
     for wrapper in given:
         if not (callable(wrapper) or isinstance(wrapper, str) and ":" in wrapper):
-            raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one.")
+            raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one, or 'drop:KEY'.")
     if type(frame_stack) is not int or frame_stack < 1:
         raise ConfigError(f"frame_stack = {frame_stack!r}; expected a whole number of frames, of at least 1.")
     if not (args or given or frame_stack > 1):
@@ -64,11 +68,16 @@ def with_masks(env: Any) -> ConfiguredEnvironment:
     return replace(_as_configured(env), masks=True)
 
 
-def without_masks(env: Any) -> Any:
-    """What `with_masks` was given."""
-    if not (isinstance(env, ConfiguredEnvironment) and env.masks):
+def counted_from(env: Any, origins: Origins) -> ConfiguredEnvironment:
+    """An environment whose observations are counted from these origins."""
+    return replace(_as_configured(env), origins=origins)
+
+
+def as_given(env: Any) -> Any:
+    """What `with_masks` and `counted_from` were given."""
+    if not isinstance(env, ConfiguredEnvironment):
         return env
-    bare = replace(env, masks=False)
+    bare = replace(env, masks=False, origins=None)
     return env.env if bare == ConfiguredEnvironment(env.env, {}, ()) else bare
 
 
@@ -84,6 +93,7 @@ def like(configured_env: Any, env: Any) -> Any:
     if not isinstance(env, ConfiguredEnvironment):
         env = configured(env, None, configured_env.wrappers, configured_env.frame_stack)
     env = with_masks(env) if configured_env.masks else env
+    env = counted_from(env, configured_env.origins) if configured_env.origins else env
     return with_global_state(env) if configured_env.global_state else env
 
 

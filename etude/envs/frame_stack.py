@@ -41,10 +41,10 @@ def stacked_space(space: Space, count: int) -> Space:
     return batch_space(space, count)
 
 
-class FrameStack(gym.Wrapper):
+class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
     """An environment of one agent that shows its last `count` frames; an episode begins with its first one repeated."""
 
-    def __init__(self, env: gym.Env, count: int):
+    def __init__(self, env: gym.Env[Any, Any], count: int):
         super().__init__(env)
         self.count = count
         self.observation_space = stacked_space(env.observation_space, count)
@@ -72,8 +72,8 @@ def with_frame_stack(env: Any, count: int) -> FrameStack:
     if isinstance(env, gym.Env):
         if texts := [".".join(map(str, path)) for path, leaf in leaves(env.observation_space) if is_text(leaf)]:
             raise ConfigError(
-                f"frame_stack = {count} stacks numbers, and the observation {texts[0]!r} is a text. Leave it out by a "
-                "wrapper, such as gymnasium.wrappers.FilterObservation, or frame_stack at 1."
+                f"frame_stack = {count} stacks numbers, and the observation {texts[0]!r} is a text. Leave it out by "
+                f"wrappers=['drop:{texts[0]}'] (--drop {texts[0]}), or frame_stack at 1."
             )
         return FrameStack(env, count)
     raise ConfigError(

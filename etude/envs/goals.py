@@ -83,5 +83,5 @@ class GoalOutcome:
         return np.array([self._terminated(*pair, {}) for pair in pairs], bool)
 
 
-def _method(env: gym.Env, name: str) -> Any:
+def _method(env: gym.Env[Any, Any], name: str) -> Any:
     return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

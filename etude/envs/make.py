@@ -17,7 +17,7 @@ from etude.base.seeding import RunSeed
 from etude.base.spaces import Space, Spaces
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.closing import close_all
-from etude.envs.configured import with_masks
+from etude.envs.configured import ConfiguredEnvironment, counted_from, with_masks
 from etude.envs.faults import LateMask
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments, restart_of
@@ -46,7 +46,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     made = as_one(raw, source)
     if isinstance(made, MultiAgentEnvironment):
         return AdaptedEnvironment(made, source.name, rewards=MultiAgentRewards(made.names), spaces=made.spaces)
-    return AdaptedEnvironment(made, source.name, masks=source.masks)
+    return AdaptedEnvironment(made, source.name, masks=source.masks, origins=source.origins)
 
 
 def make_environments(
@@ -65,7 +65,9 @@ def make_environments(
     source = resolve(env)
     if choose_vectorization(env, len(columns), vectorization) == "native":
         simulator = make_simulator(source, len(columns), kwargs)
-        return NativeEnvironments(simulator, columns, run_seed, source.name, None, keep_info, source.masks)
+        return NativeEnvironments(
+            simulator, columns, run_seed, source.name, None, keep_info, source.masks, source.origins
+        )
     made = [make_single(source, kwargs) for _ in columns]
     return _loop(source, made, columns, run_seed, None, {"keep_info": keep_info})
 
@@ -85,12 +87,12 @@ def make_for_evaluation(
         return _loop(source, made, columns, run_seed, steps, {"replayable": False}), steps
     simulator = make_simulator(source, len(columns), {})
     steps = cut_at(simulator, max_steps)
-    return NativeEnvironments(simulator, columns, run_seed, source.name, steps, masks=source.masks), steps
+    return NativeEnvironments(simulator, columns, run_seed, source.name, steps, (), source.masks, source.origins), steps
 
 
 def _loop(
     source: EnvironmentSource,
-    made: list[gym.Env],
+    made: list[gym.Env[Any, Any]],
     columns: np.ndarray,
     run_seed: RunSeed,
     steps: int | None,
@@ -101,7 +103,7 @@ def _loop(
     if isinstance(first, MultiAgentEnvironment):
         more = more | {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
         masks = first.masks
-    return LoopEnvironments(factory, columns, run_seed, source.name, masks=masks, **more)
+    return LoopEnvironments(factory, columns, run_seed, source.name, masks=masks, origins=source.origins, **more)
 
 
 def choose_vectorization(
@@ -136,7 +138,7 @@ def _fits(source: EnvironmentSource) -> bool:
     return True
 
 
-def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[str, Any]) -> VectorEnv:
+def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[str, Any]) -> VectorEnv[Any, Any, Any]:
     """One vectorised simulator of so many environments."""
     assert source.vector is not None
     simulator = construct(source.vector, source.name, {"num_envs": environments, **kwargs})
@@ -145,18 +147,18 @@ def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[st
     raise ConfigError(f"{source.name} takes num_envs and made a {type(simulator).__name__}; expected a VectorEnv.")
 
 
-def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env:
+def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
     return as_one(make_any(source, kwargs), source)
 
 
-def as_one(env: Any, source: EnvironmentSource) -> gym.Env:
+def as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
     """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; several agents of PettingZoo as
     one."""
     if isinstance(env, gym.Env):
         return MasksInInfo(env) if env.has_wrapper_attr("action_masks") else env
     if has_several(env):
-        return MultiAgentEnvironment(env, source.global_state, source.masks)
+        return MultiAgentEnvironment(env, source.global_state, source.masks, source.origins)
     raise ConfigError(f"{source.name} made a {_kind(env)}")
 
 
@@ -207,6 +209,19 @@ class Examined(NamedTuple):
     spaces: Spaces
     translation: Translation
     environment: Any
+
+
+def with_origins_of(env: EnvironmentSpec) -> EnvironmentSpec:
+    """The environment, whose large numbers of 64 bits are counted from those of a first observation; itself where there
+    are none, or they are counted so already."""
+    if isinstance(env, ConfiguredEnvironment) and env.origins is not None:
+        return env
+    environments = make_environments(env, np.arange(1), run_seed=0)
+    try:
+        origins = environments.origins()
+    finally:
+        environments.close()
+    return counted_from(env, origins) if origins else env
 
 
 def examine(env: EnvironmentSpec, play: bool = True) -> Examined:

@@ -14,7 +14,21 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base.errors import SpaceError
-from etude.base.spaces import ACTION_MASK, Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, parts, zeros
+from etude.base.spaces import (
+    ACTION_MASK,
+    Box,
+    Dict,
+    Discrete,
+    MultiBinary,
+    MultiDiscrete,
+    Origins,
+    Shifted,
+    Space,
+    Spaces,
+    parts,
+    with_origins,
+    zeros,
+)
 from etude.envs.actions import Actions
 from etude.envs.faults import LateMask, explain_error
 from etude.envs.observations import LATE_MASK, Observations, flat_mask, mask_size
@@ -26,7 +40,7 @@ from etude.multi_agent import joint
 PATIENCE = 10_000  # steps in a row in which nobody can act
 
 
-class JoinedAgents(gym.Env):
+class JoinedAgents(gym.Env[Any, Any]):
     """Several agents as one Gymnasium environment, but for its reward, which is a MultiAgentReward.
 
     An episode ends when nobody is left to act or wait: terminated if all whose last step it was terminated, else
@@ -37,11 +51,13 @@ class JoinedAgents(gym.Env):
     """
 
     def __init__(self, env: Any, stepper: Stepper, agents: dict[str, Spaces], actions: dict[str, Actions]):
-        self.env, self._stepper, self._actions = env, stepper, actions
-        self.names, self._places = tuple(agents), joint.places(agents)
-        self.action_space = joint.joined_actions([own.action for own in agents.values()])
-        self.metadata = getattr(env, "metadata", {})
-        self.render_mode = getattr(env, "render_mode", None)
+        self.env: Any = env
+        self._stepper, self._actions = stepper, actions
+        self.names: tuple[str, ...] = tuple(agents)
+        self._places = joint.places(agents)
+        self.action_space: Space = joint.joined_actions([own.action for own in agents.values()])
+        self.metadata: dict[str, Any] = getattr(env, "metadata", {})
+        self.render_mode: str | None = getattr(env, "render_mode", None)
         self._seen: Named = {}
         self._idle = 0  # steps in a row in which nobody acted
         self._status: dict[str, int] = {}
@@ -119,10 +135,11 @@ class MultiAgentEnvironment(JoinedAgents):
         an array of the same shape at every step where it has none.
     masks: whether infos hold action masks at some step, also where those of the first reset hold none. Then every agent
         that chooses has one, all ones where its info has none.
+    origins: see `with_origins`.
     spaces: as agents see them. Raises SpaceError where there is no agent, or no state that is asked for.
     """
 
-    def __init__(self, env: Any, global_state: bool = False, masks: bool = False):
+    def __init__(self, env: Any, global_state: bool = False, masks: bool = False, origins: Origins = ()):
         stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
         names = tuple(sorted(stepper.own))
         refuse_nobody(env, names)
@@ -130,17 +147,21 @@ class MultiAgentEnvironment(JoinedAgents):
         raw = {name: env.observation_space(own[name]) for name in names}
         actions = {name: Actions(env.action_space(own[name])) for name in names}
         infos = stepper.reset(None, None).infos  # spaces do not tell whether there are action masks in infos
-        self.masks = masks or any(ACTION_MASK in info for info in infos.values())
+        self.masks: bool = masks or any(ACTION_MASK in info for info in infos.values())
         flags = {name: mask_size(actions[name].space, infos.get(name, {}), self.masks) for name in names}
-        seen = {name: _with_mask(raw[name], flags[name]) for name in names}
+        seen = {name: with_origins(_with_mask(raw[name], flags[name]), origins, (joint.AGENTS, name)) for name in names}
         self._masks = {name: _mask_of(space) for name, space in seen.items()}
         self._is_dict = {name: isinstance(raw[name], Dict) for name in names}
-        self.in_infos = {name for name in names if seen[name] is not raw[name]}
+        self.in_infos: set[str] = {name for name in names if flags[name] and _mask_of(raw[name]) is None}
         each = {name: Spaces(Observations(seen[name]).space, actions[name].space) for name in names}
         super().__init__(env, stepper, each, actions)
-        state = {joint.STATE: _state_space(env)} if global_state else {}
-        self.spaces = joint.joined_spaces(each, stepper.turns, *(Observations(own).space for own in state.values()))
-        self.observation_space = Dict({joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names)), **state})
+        state = {joint.STATE: with_origins(_state_space(env), origins, (joint.STATE,))} if global_state else {}
+        self.spaces: Spaces = joint.joined_spaces(
+            each, stepper.turns, *(Observations(own).space for own in state.values())
+        )
+        self.observation_space: Dict[Any] = Dict(
+            {joint.AGENTS: Dict(seen), joint.STATUS: joint.status_space(len(names)), **state}
+        )
         self._state: dict[str, Any] = {name: _blank(own) for name, own in state.items()}
         self._unseen = {name: _blank(space) for name, space in seen.items()}
         self._begin()
@@ -198,7 +219,7 @@ def _state_space(env: Any) -> Space:
             f"critic_reads = 'state', and state() of {env} raised {explain_error(problem)}. Define state(), or give "
             "critic_reads='observations'."
         ) from problem
-    if isinstance(declared, Space):
+    if isinstance(declared, gym.Space):
         return declared
     found = np.asarray(state)
     if found.dtype.kind not in "biuf":
@@ -228,6 +249,8 @@ def _blank(space: Space) -> Any:
         return blank | ({ACTION_MASK: np.ones_like(blank[ACTION_MASK])} if ACTION_MASK in blank else {})
     if isinstance(space, Discrete | MultiDiscrete):
         return np.asarray(space.start, space.dtype) + np.zeros(space.shape or (), space.dtype)
+    if isinstance(space, Shifted):
+        return space.origin
     if is_text(space):
         return ""
     inner = [_blank(part) for _, part in parts(space)]

@@ -21,23 +21,26 @@ from typing import Any
 
 import numpy as np
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
-from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, VectorEnv, VectorWrapper
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 from etude.base import trees
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, episode_seed
-from etude.base.spaces import ACTION_MASK
+from etude.base.spaces import ACTION_MASK, Origins
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
 from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of
 from etude.envs.kept_info import KeptInfo, WrongInfo
-from etude.envs.observations import Mismatch, mask_of, mask_size
+from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
 from etude.envs.results import check_reset, explain_flag, explain_step
 from etude.envs.translation import AgentTranslation, Translation
 
-Restart = Callable[[VectorEnv, np.ndarray], tuple[Any, dict[str, Any]]]  # (simulator, ended [N]) -> observations, infos
+Restart = Callable[
+    [VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]
+]  # (simulator, ended [N]) -> observations, infos
 
 
 class NativeEnvironments:
@@ -48,16 +51,17 @@ class NativeEnvironments:
 
     def __init__(
         self,
-        simulator: VectorEnv,
+        simulator: VectorEnv[Any, Any, Any],
         columns: np.ndarray,
         run_seed: RunSeed,
         name: str = "simulator",
         max_steps: int | None = None,
         keep_info: Sequence[str] = (),
         masks: bool = False,
+        origins: Origins = (),
     ):
         """max_steps: after which an episode is truncated, unless the simulator resets itself; None: never. keep_info:
-        names of numbers of `info` that `info` holds after each step. masks: see `LoopEnvironments`.
+        names of numbers of `info` that `info` holds after each step. masks, origins: see `LoopEnvironments`.
 
         Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
         """
@@ -73,20 +77,25 @@ class NativeEnvironments:
         self._length = np.zeros(len(self.columns), np.int64)
         self._resets = 0
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
-        self.info_names = tuple(keep_info)
+        self.info_names: tuple[str, ...] = tuple(keep_info)
         self.info = np.empty((0, len(self.info_names)), np.float32)
         self._kept_info = KeptInfo(self.info_names, self._note)
         self.scores = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
         action, shown = simulator.single_action_space, map(partial(_row, infos), range(len(self.columns)))
         flags = mask_size(action, next(filter(None, shown), {}), masks)
-        self.masks = masks or flags > 0
-        self._layout = SpaceConversion.of(simulator.single_observation_space, action, flags)
+        self.masks: bool = masks or flags > 0
+        self._layout = SpaceConversion.of(simulator.single_observation_space, action, flags, origins=origins)
         self.spaces = self._layout.spaces
 
     def translation(self) -> Translation:
         """What translates for one of these environments, also after they were closed."""
         return AgentTranslation(self._layout)
+
+    def origins(self) -> Origins:
+        """See `LoopEnvironments`."""
+        first = trees.rows(self._raw_reset(0)[0], 0)
+        return origins_in(self._simulator.single_observation_space, first)
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
@@ -237,7 +246,7 @@ class NativeEnvironments:
         return FaultLocation(self.name, f"one of {self.columns[0]} to {self.columns[-1]}", where.episode, where.step)
 
 
-def restart_of(simulator: VectorEnv, name: str) -> tuple[bool, Restart]:
+def restart_of(simulator: VectorEnv[Any, Any, Any], name: str) -> tuple[bool, Restart]:
     """(whether the simulator resets within the step itself, how to restart what ended where it does not)."""
     try:
         mode = AutoresetMode(simulator.metadata.get("autoreset_mode"))
@@ -261,7 +270,7 @@ def restart_of(simulator: VectorEnv, name: str) -> tuple[bool, Restart]:
     )
 
 
-def honours_mask(simulator: VectorEnv) -> bool:
+def honours_mask(simulator: VectorEnv[Any, Any, Any]) -> bool:
     """Whether a reset of one environment leaves the others where they are; tried after a few random steps."""
     if simulator.num_envs == 1:
         return True
@@ -286,8 +295,18 @@ def _same_but_first(a: Tree, b: Tree) -> bool:
     return all(np.array_equal(np.asarray(x)[1:], np.asarray(y)[1:]) for x, y in pairs)
 
 
-def _by_mask(simulator: VectorEnv, ended: np.ndarray) -> tuple[Any, dict[str, Any]]:
-    return simulator.reset(options={"reset_mask": ended})
+def _by_mask(simulator: VectorEnv[Any, Any, Any], ended: np.ndarray) -> tuple[Any, dict[str, Any]]:
+    """A reset of what ended. Gymnasium's simulators take the mask out of the options before statistics around them have
+    read it, which then begin anew for all environments: those of the others are put back."""
+    counted, layer = [], simulator
+    while isinstance(layer, VectorWrapper):
+        if isinstance(layer, RecordEpisodeStatistics):
+            counted.append((vars(layer), {k: own for k, own in vars(layer).items() if isinstance(own, np.ndarray)}))
+        layer = layer.env
+    result = simulator.reset(options={"reset_mask": ended})
+    for statistics, before in counted:
+        statistics.update({name: np.where(ended, statistics[name], value) for name, value in before.items()})
+    return result
 
 
 def _restart_cartpole(simulator: Any, ended: np.ndarray) -> tuple[Any, dict[str, Any]]:

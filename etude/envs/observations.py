@@ -1,13 +1,15 @@
 """Observations as agents see them.
 
 Those of n environments are gathered into one array per leaf: float64 becomes float32, a Discrete or MultiDiscrete that
-starts elsewhere is counted from 0, and an action mask becomes the key `action_mask` of a Dict: all ones where an info
-has none. Every value is checked against its space for shape, kind of dtype and finiteness, and where it is counted for
-its range, once per leaf and vector step and not per environment.
+starts elsewhere is counted from 0, a `Shifted` Box from its origin, and an action mask becomes the key `action_mask` of
+a Dict: all ones where an info has none. Every value is checked against its space for shape, kind of dtype and
+finiteness, and where it is counted for its range, once per leaf and vector step and not per environment.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -23,11 +25,14 @@ from etude.base.spaces import (
     Discrete,
     MultiBinary,
     MultiDiscrete,
+    Origins,
+    Shifted,
     Space,
     Tuple,
     choices,
     describe,
     from_zero,
+    leaves,
     limits,
     parts,
     storage_dtype,
@@ -50,6 +55,27 @@ class Mismatch(Exception):
         self.position, self.key, self.message = position, key, message
 
 
+COARSE = 1e-3  # between float32 numbers from 16,384 on
+GOALS = ("achieved_goal", "desired_goal")  # of which `compute_reward` wants to know where they are
+
+
+def origins_in(space: Space, observation: Any) -> Origins:
+    """Where numbers of 64 bits are so large that float32 would not tell near ones apart: what they are in this
+    observation, an environment's own; 0 for numbers beside them."""
+    found = []
+    for path, leaf in leaves(space):
+        if not isinstance(leaf, Box) or leaf.dtype.itemsize < 8 or set(GOALS) & set(path):
+            continue
+        try:
+            value = np.asarray(functools.reduce(operator.getitem, path, observation))
+            far = np.spacing(np.abs(value).astype(np.float32)) > COARSE
+        except (LookupError, TypeError, ValueError):  # it is reported where the run comes to it
+            return []
+        if value.shape == leaf.shape and far.any():
+            found.append((path, np.where(far, value, 0).tolist()))
+    return found
+
+
 class Precision:
     """Finds a number whose first values differ, and are one float32.
 
@@ -57,7 +83,8 @@ class Precision:
     """
 
     def __init__(self, space: Space):
-        self.looks = 32 if isinstance(space, Box) and space.dtype.itemsize == 8 else 0
+        self._normalised = isinstance(space, Shifted)
+        self.looks = 32 if isinstance(space, Box) and (self._normalised or space.dtype.itemsize == 8) else 0
         self._least, self._most = np.full(space.shape or (), np.inf), np.full(space.shape or (), -np.inf)
 
     def look(self, array: np.ndarray, what: str) -> str | None:
@@ -72,10 +99,12 @@ class Precision:
         if not coarse.size:
             return None
         least, most = (float(seen.flat[coarse[0]]) for seen in (self._least, self._most))
+        way = "Subtract a constant, or scale it, in the environment"
+        if not self._normalised:
+            way += ", or give normalize_observation=True: running moments of what is left of the first observation"
         return (
             f"{what}[{coarse[0]}] went from {least} to {most}, and agents see float32, in which these are one value, "
-            f"{float(np.float32(most))}, with normalize_observation as well. Subtract a constant, or scale it, in the "
-            "environment."
+            f"{float(np.float32(most))}. {way}."
         )
 
 
@@ -83,11 +112,12 @@ class _Leaf:
     """One array of an observation."""
 
     def __init__(self, space: Space, key: str):
-        self.source, self.key = space, key
+        self.source, self.key = (space.given if isinstance(space, Shifted) else space), key
         self.shape = tuple(space.shape or ())
         self.dtype = storage_dtype(space)
         self._finite = Finite(self.dtype) if self.dtype.kind == "f" else None
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
+        self._origin = space.origin if isinstance(space, Shifted) else None
         self.space: Space = from_zero(space)
         self.most = limits(self.space)[0][1]  # None: of a Box
         self._precision = Precision(space)
@@ -100,6 +130,8 @@ class _Leaf:
             array = np.array(values)
         except (ValueError, TypeError, RuntimeError):  # shapes differ; a tensor that requires grad
             array = np.empty(0)
+        if self._origin is not None and array.shape[1:] == self.shape and array.dtype.kind in "iuf":
+            array = array - self._origin
         given = array
         if array.shape != (len(values), *self.shape) or array.dtype is not self.dtype:
             array = self._cast(array, values)
@@ -282,7 +314,7 @@ class Observations:
         if self._mask is not None:
             inner = {"observation": self.space} if self._wrapped else dict(self.space.spaces)  # type: ignore[attr-defined]
             self.space = Dict({**inner, ACTION_MASK: self._mask.space})
-        self.masked = isinstance(self.space, Dict) and ACTION_MASK in self.space.spaces
+        self.masked: bool = isinstance(self.space, Dict) and ACTION_MASK in self.space.spaces
 
     @property
     def reads_infos(self) -> bool:

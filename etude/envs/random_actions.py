@@ -75,7 +75,7 @@ class RandomActionsOfSeveral:
         return joint.join_actions([np.asarray(action)[None] for action in chosen], self._spaces)[0]
 
 
-def random_actions(env: gym.Env, seed: int) -> RandomActions | RandomActionsOfSeveral:
+def random_actions(env: gym.Env[Any, Any], seed: int) -> RandomActions | RandomActionsOfSeveral:
     """What draws actions for an environment, from what it returned last."""
     if isinstance(env, MultiAgentEnvironment):
         assert env.spaces.agents is not None

@@ -21,11 +21,12 @@ from gymnasium import error
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
-from etude.envs.configured import ConfiguredEnvironment, Wrapper
+from etude.base.spaces import Origins
+from etude.envs.configured import DROP, ConfiguredEnvironment, Wrapper
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.frame_stack import with_frame_stack
 from etude.envs.imports import found_elsewhere
-from etude.envs.wrapping import make_wrapped
+from etude.envs.wrapping import make_wrapped, without_entry
 
 EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
@@ -39,6 +40,7 @@ class EnvironmentSource:
     vector: Callable[..., Any] | None  # (num_envs, **kwargs) -> gymnasium.vector.VectorEnv
     global_state: bool = False  # whether observations of several agents hold the environment's `state()`
     masks: bool = False  # whether infos hold action masks at some steps
+    origins: Origins = ()  # what large numbers of observations are counted from
 
 
 def resolve(env: EnvironmentSpec) -> EnvironmentSource:
@@ -83,12 +85,14 @@ def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
     # A wrapper is for one environment: with one, simulators are left aside.
     vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
-    return EnvironmentSource(source.name, single, vector or None, given.global_state, given.masks)
+    return EnvironmentSource(source.name, single, vector or None, given.global_state, given.masks, given.origins or ())
 
 
 def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
     if not isinstance(given, str):
         return given
+    if given.startswith(DROP):
+        return partial(without_entry, key=given.removeprefix(DROP))
     where, _, what = given.rpartition(":")
     module = _load_file(where, given) if where.endswith(".py") else _load_module(where, given)
     found = vars(module).get(what)

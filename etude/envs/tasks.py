@@ -35,7 +35,7 @@ def check_stored_task(saved: Stored) -> None:
         saved.refuse(f"a task: {_PLAIN}")
 
 
-def task_giver(env: gym.Env, name: str) -> GiveTask:
+def task_giver(env: gym.Env[Any, Any], name: str) -> GiveTask:
     """How one environment takes a task: by the method `set_task(task)` of its outermost wrapper that has one, or of
     itself; else by `reset(options={"task": task})`. ConfigError where its `reset` takes no options.
 
@@ -58,7 +58,7 @@ def task_giver(env: gym.Env, name: str) -> GiveTask:
     return lambda task: {"options": {"task": copy.deepcopy(task)}}
 
 
-def _method(env: gym.Env) -> Callable[[Any], Any] | None:
+def _method(env: gym.Env[Any, Any]) -> Callable[[Any], Any] | None:
     if env.has_wrapper_attr("set_task"):
         found = env.get_wrapper_attr("set_task")
     else:  # PettingZoo's wrappers hand on what they do not have

@@ -8,7 +8,9 @@ import warnings
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import MultiDiscrete, Space, Text
+from gymnasium.spaces import MultiDiscrete, Text
+
+from etude.base.spaces import Space
 
 SAMPLES, LATEST = 256, 1024  # texts that are drawn of a space, and texts whose codes are kept
 LONGEST = 128  # characters, of a space that does not say how many its texts have

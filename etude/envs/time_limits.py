@@ -30,7 +30,7 @@ def cut_at(env: Any, asked: int | None) -> int | None:
     return asked if limit is None or asked < limit else None
 
 
-def limited(env: gym.Env, steps: int | None) -> gym.Env:
+def limited(env: gym.Env[Any, Any], steps: int | None) -> gym.Env[Any, Any]:
     """The environment, truncated after so many steps; as it is where None."""
     return env if steps is None else _Limit(env, steps)
 

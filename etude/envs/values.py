@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from gymnasium.spaces import Box, Dict, Space, Tuple
+from gymnasium.spaces import Box, Dict, Tuple
 
-from etude.base.spaces import describe, parts
+from etude.base.spaces import Space, describe, parts
 from etude.envs.texts import is_text
 
 

@@ -16,7 +16,7 @@ from etude.base import trees
 from etude.base.errors import EnvironmentFault, SpaceError
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, environment_name, episode_seed
-from etude.base.spaces import Spaces
+from etude.base.spaces import Origins, Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
 from etude.envs.adapter import SpaceConversion
@@ -24,7 +24,7 @@ from etude.envs.closing import close_all
 from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
 from etude.envs.hidden_state import FirstCalls, statistics_in
 from etude.envs.kept_info import KeptInfo, WrongInfo
-from etude.envs.observations import Mismatch, mask_size
+from etude.envs.observations import Mismatch, mask_size, origins_in
 from etude.envs.results import explain_flag, explain_reset, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.tasks import GiveTask, task_giver
@@ -45,7 +45,7 @@ class LoopEnvironments:
 
     def __init__(
         self,
-        factory: Callable[[], gym.Env],
+        factory: Callable[[], gym.Env[Any, Any]],
         columns: np.ndarray,
         run_seed: RunSeed,
         name: str = "environment",
@@ -55,6 +55,7 @@ class LoopEnvironments:
         replayable: bool = True,
         keep_info: Sequence[str] = (),
         masks: bool = False,
+        origins: Origins = (),
     ):
         """`factory` makes one environment; `columns` are their numbers in the run, which seed the episodes.
 
@@ -62,7 +63,7 @@ class LoopEnvironments:
         spaces: as agents see them, where the environment's own do not tell all, as with several agents.
         replayable: whether actions are kept for `state`; without, an episode of any length takes no memory.
         keep_info: names of numbers of `info` that `info` holds after each step. masks: whether an info holds an action
-        mask at some step, also where that of the first reset holds none.
+        mask at some step, also where that of the first reset holds none. origins: see `with_origins`.
         """
         self.columns = np.asarray(columns, np.int64)
         self.name, self._run_seed = name, run_seed
@@ -72,7 +73,7 @@ class LoopEnvironments:
         self._numbers_in_run = self.columns.tolist()
         self._step_functions: list[Callable[..., Any]] = [env.step for env in self._envs]
         self._reset_functions: list[Callable[..., Any]] = [env.reset for env in self._envs]
-        self.info_names = tuple(keep_info)
+        self.info_names: tuple[str, ...] = tuple(keep_info)
         self.info: np.ndarray = _NOTHING
         self._kept_info = KeptInfo(self.info_names, self._note)
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
@@ -96,14 +97,14 @@ class LoopEnvironments:
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
         self._rewards = rewards or ScalarRewards()
-        self.reward_shape = self._rewards.shape
+        self.reward_shape: tuple[int, ...] = self._rewards.shape
         self.scores = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether infos hold an action mask
         flags = mask_size(first.action_space, info, masks) if spaces is None else 0
-        self.masks = masks or flags > 0
-        self._layout = SpaceConversion.of(first.observation_space, first.action_space, flags, scaling)
-        self.spaces = self._layout.spaces if spaces is None else spaces
+        self.masks: bool = masks or flags > 0
+        self._layout = SpaceConversion.of(first.observation_space, first.action_space, flags, scaling, origins)
+        self.spaces: Spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
         self._replayed = [self._none] * count
@@ -113,6 +114,10 @@ class LoopEnvironments:
     def translation(self) -> Translation:
         """What translates for one of these environments, also after they were closed."""
         return translation_of(self._envs[0], self._layout)
+
+    def origins(self) -> Origins:
+        """Those of the first environment, from the first observation of an episode; see `origins_in`."""
+        return origins_in(self._envs[0].observation_space, self._begin(0)[0])
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""

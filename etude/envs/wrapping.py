@@ -12,7 +12,7 @@ import gymnasium as gym
 from gymnasium.envs.registration import load_env_creator
 
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK
+from etude.base.spaces import ACTION_MASK, Dict, describe
 
 Named = tuple[str, Callable[[Any], Any]]  # a wrapper, and what it is called in messages
 
@@ -40,7 +40,19 @@ def make_wrapped(
     return made
 
 
-class MasksInInfo(gym.Wrapper):
+def without_entry(env: Any, key: str) -> gym.Env[Any, Any]:
+    """An environment whose Dict observations lack this entry. ConfigError where they have none, or no other one."""
+    space = getattr(env, "observation_space", None)
+    if not isinstance(space, Dict) or key not in space.spaces or len(space.spaces) == 1:
+        seen = describe(space) if isinstance(space, gym.Space) else "those of several agents"
+        raise ConfigError(
+            f"drop:{key} (--drop {key}) leaves an entry out of Dict observations, and these are {seen}. Name one of "
+            "several entries, or leave drop off."
+        )
+    return gym.wrappers.FilterObservation(env, [other for other in space.spaces if other != key])
+
+
+class MasksInInfo(gym.Wrapper[Any, Any, Any, Any]):
     """An environment whose `action_masks()` says which actions are allowed now, the convention of sb3-contrib: its
     masks as `info["action_mask"]`, but where an info has one of its own."""
 

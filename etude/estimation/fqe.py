@@ -10,12 +10,12 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.data import Batch, Episode
 from etude.base.errors import ConfigError
@@ -25,7 +25,8 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.estimation.target import ROWS, TargetPolicy, observations_of, steps_of
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks.network import Normaliser
 from etude.offline import Dataset
 from etude.protocols import Engine
 from etude.replay.sizes import Extras
@@ -82,18 +83,18 @@ class FQE(Agent):
     The policy is data, the extra `target_policy`, so that a loss reads arrays on every engine.
     """
 
-    acts_by = "values"
+    acts_by: ClassVar[ActsBy] = "values"
     learns_from = PolicyEvaluation()
-    actions = (Discrete, Box)
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete, Box)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.discrete = isinstance(spaces.action, Discrete)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.discrete: bool = isinstance(spaces.action, Discrete)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         if isinstance(spaces.action, Discrete):
             self.critic = make(self.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
         else:
             self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
-        self.critic_target = target(self.critic, tau="tau")
+        self.critic_target: Part = target(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Any:
         """The values [N, n] of Discrete actions under the target policy."""

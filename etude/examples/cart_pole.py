@@ -32,7 +32,7 @@ class WithoutVelocities(gym.ObservationWrapper):
         return observation[POSITIONS]
 
 
-class WithShuffledActions(gym.Wrapper):
+class WithShuffledActions(gym.Wrapper[Any, Any, Any, Any]):
     """Gymnasium's CartPole-v1 whose two actions change places among the slots of a Discrete action at every step; the
     other slots are forbidden. Otherwise as CartPole-v1, whose best return is 500.
 
@@ -88,7 +88,7 @@ class CartPoles:
     metadata = {"name": "cart_poles", "render_modes": ["human", "rgb_array"]}
 
     def __init__(self, count: int = 4, render_mode: str | None = None):
-        self.possible_agents = [f"pole_{i}" for i in range(count)]
+        self.possible_agents: list[str] = [f"pole_{i}" for i in range(count)]
         self.agents: list[str] = []
         self.render_mode = render_mode
         modes = [render_mode, *[None] * (count - 1)]

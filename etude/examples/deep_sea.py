@@ -17,7 +17,7 @@ MOVE_COST = 0.01  # of all moves to the right of an episode that takes no others
 PIXELS = 10  # the side of a cell in frames
 
 
-class DeepSea(gym.Env):
+class DeepSea(gym.Env[Any, Any]):
     """A square of `size` x `size` cells. A diver starts at the top left and sinks one row at each step, to the left or
     to the right; after `size` steps the episode terminates.
 
@@ -37,7 +37,7 @@ class DeepSea(gym.Env):
         self.size, self.render_mode = size, render_mode
         self._right = np.random.default_rng(mapping_seed).integers(0, 2, (size, size))
         self.observation_space = Box(0.0, 1.0, (size * size,), np.float32)
-        self.action_space = Discrete(2)
+        self.action_space: Discrete = Discrete(2)
         self._row = self._column = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

@@ -19,7 +19,7 @@ STEPS = 50  # after which an episode is truncated
 PIXELS = 160  # the side of a frame
 
 
-class PointWorld(gym.Env):
+class PointWorld(gym.Env[Any, Any]):
     """Walk from (0, 0) to a goal near (4, 4).
 
     Observation: Dict of `observation` and `achieved_goal`, both the position [2], and `desired_goal` [2], all float32.

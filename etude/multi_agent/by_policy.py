@@ -97,7 +97,9 @@ class LearningTurns:
 
     def __init__(self, given: Any, learners: Sequence[str]):
         alternate = isinstance(given, Alternate)
-        self.given = given if given is None or alternate else _names_in("train_only", given)
+        self.given: Alternate | tuple[str, ...] | None = (
+            given if given is None or alternate else _names_in("train_only", given)
+        )
         wanted = (given.order if alternate else self.given) or tuple(learners)
         if unknown := [name for name in wanted if name not in learners]:
             raise ConfigError(
@@ -155,9 +157,9 @@ class PolicyAgents(MultiAgent):
         super().__init__(PolicyConfigs())
         self.policies, self.turns = policies, turns
         reading = [name for name, member in members.items() if member.kind != RULE and member.agent.reads_state]
-        self.subsets = subsets_of(spaces, policies, reading)
+        self.subsets: dict[str, AgentSubset] = subsets_of(spaces, policies, reading)
         self.learns_from = learns_from  # type: ignore[misc]
-        self.algorithms = {name: member.algorithm for name, member in members.items()}
+        self.algorithms: dict[str, str] = {name: member.algorithm for name, member in members.items()}
         # The policies with networks, those without, and those that came from checkpoints or are copies of another.
         self.members: dict[str, MultiAgent] = {n: member.agent for n, member in members.items() if member.kind != RULE}
         self.rules: dict[str, Rule] = {n: member.agent for n, member in members.items() if member.kind == RULE}

@@ -28,7 +28,7 @@ from etude.multi_agent.policies import (
     unstacked,
 )
 from etude.networks import Maker
-from etude.networks.network import parts_of, put_part
+from etude.networks.network import Normaliser, parts_of, put_part
 from etude.protocols import Weights
 
 
@@ -49,7 +49,7 @@ class Independent(MultiAgent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
         self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.built: dict[str, Agent] = {}
         for policy in self.driven:
             own = self.built[policy] = copy.copy(self.prototype)

@@ -103,9 +103,9 @@ class AgentSubset:
         assert spaces.agents is not None
         order, where = list(spaces.agents), places(spaces.agents)
         own_state = state_space(spaces) if state else None
-        self.spaces = joined_spaces({name: spaces.agents[name] for name in names}, spaces.turns, own_state)
+        self.spaces: Spaces = joined_spaces({name: spaces.agents[name] for name in names}, spaces.turns, own_state)
         self._kept = () if own_state is None else (STATE,)
-        self.agents = self.spaces.agents or {}
+        self.agents: dict[str, Spaces] = self.spaces.agents or {}
         self._index = np.array([order.index(name) for name in self.agents])
         self._columns = np.concatenate([np.arange(where[name].start, where[name].stop) for name in self.agents])
 

@@ -53,10 +53,13 @@ class Architecture:
         gain: float = 1.0,
         prefix: str = "",
     ):
-        self.spec, self.space, self.members, self._prefix = spec, space, members, prefix
+        self.spec: Mlp | Conv = spec
+        self.space: Space = space
+        self.members: int | None = members
+        self._prefix = prefix
         self.parameters: dict[str, Parameter] = {}
         self.noise: dict[str, tuple[int, ...]] = {}
-        self.portable = not isinstance(spec, Conv)
+        self.portable: bool = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space, True) if isinstance(spec, Conv) else (leaves(space), [])
         self._vector_spaces, self._affine, self._convolved = vectors, affine, convolved
@@ -69,7 +72,8 @@ class Architecture:
             return
         self._trunk, inputs = self._add_chain("", inputs, spec.widths, 0)
         self.shape = outputs if isinstance(outputs, tuple) else (inputs if outputs is None else outputs,)
-        self.outputs, self._heads = math.prod(self.shape), []
+        self._heads = []
+        self.outputs: int = math.prod(self.shape)
         if outputs is not None:
             self._heads.append(self._add_chain("", inputs, (self.outputs,), len(spec.widths), gain)[0])
 
@@ -80,7 +84,8 @@ class Architecture:
                 "rainbow learn; this network has other outputs. Leave dueling off."
             )
         *shared, last = self.spec.widths
-        self.shape, self.outputs = outputs, math.prod(outputs)
+        self.outputs = math.prod(outputs)
+        self.shape = outputs
         self._trunk, inputs = self._add_chain("", inputs, tuple(shared), 0)
         self._heads = [
             self._add_chain(f"{name}.", inputs, (last, units), len(shared), gain)[0]

@@ -16,7 +16,8 @@ from etude.base.errors import NetworkError
 from etude.base.spaces import ACTION_MASK, Box, Dict, Space, describe
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
-from etude.networks.specs import ByEmbedding
+from etude.networks.layers import Parameter
+from etude.networks.specs import ByEmbedding, Conv, Mlp
 from etude.networks.units import LayerUnits, Record
 
 
@@ -55,9 +56,13 @@ class EmbeddingArchitecture:
                 f"ByEmbedding(key={spec.key!r}): the observations' {spec.key!r} is {describe(embeddings)}; expected "
                 f"Box({shape[0]}, numbers), an embedding of each of the {shape[0]} actions."
             )
-        self.shape, self.size, self.spec = shape, int(embeddings.shape[1]), spec.network
+        self.shape: tuple[int, ...] = shape
+        self.size: int = int(embeddings.shape[1])
+        self.spec: Mlp | Conv = spec.network
         self._state = Architecture(spec.network, rest, int(np.prod(shape[1:], dtype=int)) * self.size, gain=gain)
-        self.parameters, self.noise, self.portable = self._state.parameters, self._state.noise, self._state.portable
+        self.parameters: dict[str, Parameter] = self._state.parameters
+        self.noise: dict[str, tuple[int, ...]] = self._state.noise
+        self.portable: bool = self._state.portable
 
     def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
         """[B, *shape] for a batch of observations [B, ...] and parameters by name."""

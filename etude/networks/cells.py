@@ -36,7 +36,7 @@ class Gru:
 
     def __init__(self, inputs: int, units: int, initializer: str):
         self.state_size = self._units = units
-        self.parameters = _parameters(inputs, units, 3, initializer)
+        self.parameters: dict[str, Parameter] = _parameters(inputs, units, 3, initializer)
         self.parameters["cell.memory.bias"] = Parameter((3 * units,), "zeros", units, 1.0)
 
     def project(self, values: Values, x: Any) -> Any:
@@ -64,7 +64,7 @@ class Lstm:
 
     def __init__(self, inputs: int, units: int, initializer: str):
         self.state_size, self._units = 2 * units, units
-        self.parameters = _parameters(inputs, units, 4, initializer)
+        self.parameters: dict[str, Parameter] = _parameters(inputs, units, 4, initializer)
         self.parameters["cell.input.bias"] = Parameter((4 * units,), "forget", units, 1.0)
 
     def project(self, values: Values, x: Any) -> Any:

@@ -29,8 +29,10 @@ class ConditionalArchitecture:
     portable = True
 
     def __init__(self, sizes: Sequence[int], spec: Mlp):
-        self.sizes, self.width, self.spec = tuple(sizes), spec.widths[0], spec
-        self.inputs = len(self.sizes) * self.width
+        self.sizes: tuple[int, ...] = tuple(sizes)
+        self.width: int = spec.widths[0]
+        self.spec: Mlp = spec
+        self.inputs: int = len(self.sizes) * self.width
         self.noise: dict[str, tuple[int, ...]] = {}
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         after, hidden = Mlp(spec.widths[1:], spec.activation, spec.initializer), Box(-1, 1, (self.width,), np.float32)

@@ -55,7 +55,9 @@ class DenseActor:
     def __init__(self, layers: Sequence[Layer], weights: Weights, present: Callable[[Tree], Any]):
         self.layers, self._present = tuple(layers), present
         affine = [layer for layer in self.layers if isinstance(layer, Affine)]
-        self.names = tuple(name for layer in affine for name in (layer.kernel, layer.bias) if name is not None)
+        self.names: tuple[str, ...] = tuple(
+            name for layer in affine for name in (layer.kernel, layer.bias) if name is not None
+        )
         self._weights = {name: np.array(weights[name], np.float32) for name in self.names}
         self._largest = max(map(np.size, self._weights.values()), default=0)  # how many numbers one weight has
         self._prepared = self._prepare()

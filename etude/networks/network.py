@@ -7,7 +7,6 @@ part to arrays of its framework (`Part.bound`), so that nothing here knows which
 from __future__ import annotations
 
 import copy
-import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +22,7 @@ from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.by_embedding import EmbeddingArchitecture, by_embedding
 from etude.networks.conditional import ConditionalArchitecture
-from etude.networks.normaliser import normalise, normalised_parts
+from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import (
@@ -105,10 +104,10 @@ class Network(Part):
         self, architecture: Architecture | ConditionalArchitecture | EmbeddingArchitecture, rng: np.random.Generator
     ):
         self.architecture: Any = architecture
-        self.variables = architecture.initial(rng)
-        self.noise = architecture.noise
-        self.frozen = frozenset(architecture.noise)
-        self.portable = architecture.portable
+        self.variables: dict[str, np.ndarray] = architecture.initial(rng)
+        self.noise: dict[str, tuple[int, ...]] = architecture.noise
+        self.frozen: frozenset[str] = frozenset(architecture.noise)
+        self.portable: bool = architecture.portable
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.architecture(self.variables, observation)
@@ -143,9 +142,10 @@ class RecurrentNetwork(Part):
     """
 
     def __init__(self, architecture: RecurrentArchitecture, rng: np.random.Generator):
-        self.architecture, self.state_size = architecture, architecture.state_size
-        self.variables = architecture.initial(rng)
-        self.portable = not isinstance(architecture.spec.before, Conv)
+        self.architecture: RecurrentArchitecture = architecture
+        self.state_size: int = architecture.state_size
+        self.variables: dict[str, np.ndarray] = architecture.initial(rng)
+        self.portable: bool = not isinstance(architecture.spec.before, Conv)
 
     def __call__(self, observation: Tree = None, state: Any = None) -> Any:
         """One step; see `RecurrentArchitecture.step`."""
@@ -171,15 +171,15 @@ class Ensemble(Part):
     def __init__(self, members: list[Part]):
         self._members = members
         self.variables = {f"{i}.{n}": value for i, part in enumerate(members) for n, value in part.variables.items()}
-        self.frozen = frozenset(f"{i}.{name}" for i, part in enumerate(members) for name in part.frozen)
-        self.noise = {f"{i}.{name}": shape for i, part in enumerate(members) for name, shape in part.noise.items()}
-        self.portable = all(part.portable for part in members)
+        self.frozen: frozenset[str] = frozenset(f"{i}.{name}" for i, part in enumerate(members) for name in part.frozen)
+        self.noise: Any = {f"{i}.{name}": shape for i, part in enumerate(members) for name, shape in part.noise.items()}
+        self.portable: bool = all(part.portable for part in members)
 
     def __call__(self, observation: Tree = None) -> Any:
         bound = [self.member(i) for i in range(len(self._members))]
         outputs = [part(observation) for part in bound]
-        self.moved = {f"{i}.{name}": value for i, part in enumerate(bound) for name, value in part.moved.items()}
-        self.variables = {**self.variables, **self.moved}
+        self.moved: Any = {f"{i}.{name}": value for i, part in enumerate(bound) for name, value in part.moved.items()}
+        self.variables: dict[str, Any] = {**self.variables, **self.moved}
         return ops.stack(outputs, 0)
 
     @property
@@ -190,7 +190,8 @@ class Ensemble(Part):
     def recording(self, record: Record) -> Part:
         part = copy.copy(self)
         part._members = [
-            own.recording(functools.partial(_record_member, record, i)) for i, own in enumerate(self._members)
+            own.recording(lambda name, x, i=i: record(f"{i}.{name}", x))  # type: ignore[misc]
+            for i, own in enumerate(self._members)
         ]
         return part
 
@@ -199,16 +200,12 @@ class Ensemble(Part):
         return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables}, self.training)
 
 
-def _record_member(record: Record, i: int, name: str, x: Any) -> None:
-    record(f"{i}.{name}", x)
-
-
 class FreeParameters(Part):
     """Numbers that depend on nothing, such as the log standard deviations of a policy; called with no argument."""
 
     def __init__(self, values: np.ndarray, trained: bool = True):
-        self.variables = {"value": np.asarray(values, np.float32)}
-        self.frozen = frozenset() if trained else frozenset(self.variables)
+        self.variables: dict[str, Any] = {"value": np.asarray(values, np.float32)}
+        self.frozen: frozenset[str] = frozenset() if trained else frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.variables["value"]
@@ -218,10 +215,10 @@ class Normaliser(Part):
     """Centres and scales observations by moments that the run keeps up to date (`RunningMoments.values`)."""
 
     def __init__(self, space: Space, on: bool):
-        self.parts = normalised_parts(space) if on else []
+        self.parts: list[NormalisedPart] = normalised_parts(space) if on else []
         means = {f"{name}.mean": np.zeros(shape, np.float32) for name, _, shape in self.parts}
         self.variables = means | {f"{name}.scale": np.ones(shape, np.float32) for name, _, shape in self.parts}
-        self.frozen = frozenset(self.variables)
+        self.frozen: frozenset[str] = frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Tree:
         return normalise(self.variables, self.parts, observation)

@@ -73,7 +73,7 @@ class RunningMoments:
     """The moments of every normalised part of the observations."""
 
     def __init__(self, space: Space):
-        self.parts = normalised_parts(space)
+        self.parts: list[NormalisedPart] = normalised_parts(space)
         self.moments = {name: Moments(0.0, np.zeros(shape), np.ones(shape)) for name, _, shape in self.parts}
 
     def update(self, observation: Tree, rows: Mapping[Path, np.ndarray] | None = None) -> None:
@@ -159,7 +159,7 @@ class RunningScales:
     """
 
     def __init__(self, environments: int, driven: Mapping[str, Sequence[int]]):
-        self.driven = {policy: list(places) for policy, places in driven.items()}
+        self.driven: dict[str, list[int]] = {policy: list(places) for policy, places in driven.items()}
         shape = environments, sum(map(len, self.driven.values()))
         self.returns, self.waiting = np.zeros(shape), np.zeros(shape, bool)
         self.moments = {policy: Moments(0.0, 0.0, 1.0) for policy in self.driven}

@@ -18,7 +18,7 @@ from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.cells import CELL_AXES, CELLS
-from etude.networks.layers import draw_all
+from etude.networks.layers import Parameter, draw_all
 from etude.networks.specs import Mlp, Recurrent
 from etude.networks.units import LayerUnits, Record
 
@@ -31,7 +31,8 @@ class RecurrentArchitecture:
     """
 
     def __init__(self, spec: Recurrent, space: Space, outputs: int, gain: float = 1.0):
-        self.spec, before = spec, spec.before
+        self.spec: Recurrent = spec
+        before = spec.before
         self._before = Architecture(before, space, None, prefix="before.")
         self._cell = CELLS[spec.cell](self._before.outputs, spec.units, before.initializer)
         after = Mlp(
@@ -42,7 +43,7 @@ class RecurrentArchitecture:
         self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
         self.state_size: int = self._cell.state_size
         self._project = self._cell.project
-        self.parameters = self._before.parameters | self._cell.parameters | self._after.parameters
+        self.parameters: dict[str, Parameter] = self._before.parameters | self._cell.parameters | self._after.parameters
 
     def step(self, values: Mapping[str, Any], observation: Tree, state: Any) -> tuple[Any, Any]:
         """(outputs [B, outputs], next state [B, M]) of observations [B, ...] and states [B, M]."""

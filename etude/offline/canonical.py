@@ -8,6 +8,7 @@ of the environment, these functions do the same for whole columns in both direct
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from etude.base.spaces import (
     Box,
     Discrete,
     MultiDiscrete,
+    Shifted,
     Space,
     Spaces,
     from_zero,
@@ -82,12 +84,21 @@ def outside(space: Space, values: np.ndarray) -> np.ndarray:
 
 
 def counted_from_zero(space: Space, values: np.ndarray) -> np.ndarray:
-    """Values [M, ...] of a Discrete or MultiDiscrete space without its `start`; others are cast to what is kept."""
-    start = space.start if isinstance(space, Discrete | MultiDiscrete) else 0
+    """Values [M, ...] of a Discrete or MultiDiscrete space without its `start`, of a `Shifted` one without its origin;
+    others are cast to what is kept."""
+    start = _start(space)
     return (values - start).astype(storage_dtype(space)) if np.any(start) else values.astype(storage_dtype(space))
 
 
 def counted_from_start(space: Space, values: np.ndarray) -> np.ndarray:
     """The inverse of `counted_from_zero`."""
-    start = space.start if isinstance(space, Discrete | MultiDiscrete) else 0
-    return (values + start).astype(storage_dtype(space))
+    if isinstance(space, Shifted):
+        whole = space.origin.dtype.kind == "i"
+        return space.origin + (np.rint(values) if whole else values).astype(space.origin.dtype)
+    return (values + _start(space)).astype(storage_dtype(space))
+
+
+def _start(space: Space) -> Any:
+    if isinstance(space, Shifted):
+        return space.origin
+    return space.start if isinstance(space, Discrete | MultiDiscrete) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import glob
 import os
 from collections.abc import Sequence
@@ -11,9 +12,12 @@ from typing import Any
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.data import CLIPPED, LOG_PROB, SAMPLED_ACTION, Episode, Steps
 from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Space, Spaces, describe, within
+from etude.base.spaces import Space, Spaces, describe, leaves, origins_of, tree_of, with_origins, within
+from etude.base.trees import Tree
+from etude.offline.canonical import counted_from_start, counted_from_zero
 from etude.offline.dataset import Dataset
 from etude.offline.files import FORMATS, read
 from etude.offline.locations import is_remote
@@ -56,6 +60,7 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
     found = _loaded(data, source)
     if not found.episodes:
         raise DataError("There are no episodes to learn from; expected at least one.")
+    found = _counted_alike(found, spaces.observation)
     for what, mine, theirs in (
         ("observations", found.spaces.observation, spaces.observation),
         ("actions", found.spaces.action, spaces.action),
@@ -66,6 +71,22 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
                 "environment that the data was recorded in."
             )
     return _executed(found)
+
+
+def _counted_alike(data: Dataset, space: Space) -> Dataset:
+    """The same episodes, whose observations are counted from the origins of this space."""
+    own, wanted = data.source.observation, origins_of(space)
+    if str(origins_of(own)) == str(wanted):
+        return data
+    there = with_origins(own, wanted) if not origins_of(own) else space
+
+    def counted(observation: Tree) -> Tree:
+        pairs = zip(trees.leaves(observation), leaves(own), leaves(there), strict=True)
+        each = (counted_from_zero(new, counted_from_start(old, leaf)) for leaf, (_, old), (_, new) in pairs)
+        return tree_of(space, each)
+
+    episodes = tuple(replace(episode, observation=counted(episode.observation)) for episode in data.episodes)
+    return replace(data, episodes=episodes, source=replace(data.source, observation=there))
 
 
 def _executed(data: Dataset) -> Dataset:
@@ -92,6 +113,8 @@ def _loaded(data: Any, source: Spaces) -> Dataset:
     if isinstance(data, Dataset):
         return data
     if isinstance(data, Reader):
+        data, own = copy.copy(data), data.source
+        data.source = replace(own, observation=with_origins(own.observation, origins_of(source.observation)))
         return data.read()
     if isinstance(data, str | os.PathLike):
         return read(Path(data), source) if _is_one_file(os.fspath(data)) else Reader(data, spaces=source).read()

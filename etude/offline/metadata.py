@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from etude.base import spaces as spaces_
 from etude.base.errors import DataError
-from etude.base.spaces import Spaces, describe, from_zero
+from etude.base.spaces import Spaces, describe, from_zero, origins_of, with_origins
 
 VERSION = 1
 DEEPEST = 32  # of spaces in spaces
@@ -96,6 +97,7 @@ def spaces_of(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces
     held = _held(about, path)
     if given is None:
         return held
+    held = replace(held, observation=with_origins(held.observation, origins_of(given.observation)))
     seen = (from_zero(held.observation), from_zero(given.observation))  # as agents see them, float64 as float32
     pairs = (("observations", *seen), ("actions", held.action, given.action))
     for name, mine, theirs in pairs:

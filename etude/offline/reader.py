@@ -52,7 +52,7 @@ class Reader:
     ):
         if not isinstance(shuffle, int) or shuffle < 0:
             raise ConfigError(f"shuffle = {shuffle!r}; expected a whole number of episodes, at least 0.")
-        self.files = files_at(source)
+        self.files: tuple[str, ...] = files_at(source)
         if not self.files:
             raise DataError("There are no files to read from; expected at least one.")
         self._shuffle = shuffle

@@ -25,7 +25,7 @@ class FileStream:
     def __init__(self, path: Path, spaces: Spaces | None = None):
         self.path, self._form = path, format_of(path)
         self.metadata = parsed(self._form.about(path), path)
-        self.spaces = spaces_of(self.metadata, spaces, path)
+        self.spaces: Spaces = spaces_of(self.metadata, spaces, path)
         self.transitions = self.dropped = 0
 
     def __iter__(self) -> Iterator[Episode]:

@@ -75,7 +75,8 @@ class Writer:
             raise ConfigError(f"max_bytes = {max_bytes!r}; expected a whole number of at least {SMALLEST_SHARD:,}.")
         if name is not None and not re.fullmatch(r"[A-Za-z0-9][-_A-Za-z0-9]*", name):
             raise ConfigError(f"name = {name!r}; expected letters, digits, '-' and '_'.")
-        self.folder, self._max_bytes, self._name = Path(folder), max_bytes, name
+        self.folder: Path = Path(folder)
+        self._max_bytes, self._name = max_bytes, name
         self._compression = compression or known[0]
         self._suffix = ".jsonl.gz" if (format, compression) == ("jsonl", "gzip") else self._format.suffix
         self._columns = None if columns is None else frozenset(columns)

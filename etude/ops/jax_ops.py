@@ -12,52 +12,52 @@ import jax.numpy as jnp
 
 PRECEDENCE = 2
 
-matmul = jnp.matmul
-relu = jax.nn.relu
-elu = jax.nn.elu
-silu = jax.nn.silu
-tanh = jnp.tanh
-sigmoid = jax.nn.sigmoid
-softplus = jax.nn.softplus
-exp = jnp.exp
-log = jnp.log
-log1p = jnp.log1p
-expm1 = jnp.expm1
-sqrt = jnp.sqrt
-square = jnp.square
-abs = jnp.abs
-sign = jnp.sign
-isfinite = jnp.isfinite
-zeros_like = jnp.zeros_like
-ones_like = jnp.ones_like
-stop_gradient = jax.lax.stop_gradient
-minimum = jnp.minimum
-maximum = jnp.maximum
-where = jnp.where
-all = jnp.all
-argmax = jnp.argmax
-softmax = jax.nn.softmax
-log_softmax = jax.nn.log_softmax
-cumsum = jnp.cumsum
-sort = jnp.sort
-concatenate = jnp.concatenate
-stack = jnp.stack
-reshape = jnp.reshape
-expand_dims = jnp.expand_dims
-squeeze = jnp.squeeze
-swapaxes = jnp.swapaxes
+matmul: Any = jnp.matmul
+relu: Any = jax.nn.relu
+elu: Any = jax.nn.elu
+silu: Any = jax.nn.silu
+tanh: Any = jnp.tanh
+sigmoid: Any = jax.nn.sigmoid
+softplus: Any = jax.nn.softplus
+exp: Any = jnp.exp
+log: Any = jnp.log
+log1p: Any = jnp.log1p
+expm1: Any = jnp.expm1
+sqrt: Any = jnp.sqrt
+square: Any = jnp.square
+abs: Any = jnp.abs
+sign: Any = jnp.sign
+isfinite: Any = jnp.isfinite
+zeros_like: Any = jnp.zeros_like
+ones_like: Any = jnp.ones_like
+stop_gradient: Any = jax.lax.stop_gradient
+minimum: Any = jnp.minimum
+maximum: Any = jnp.maximum
+where: Any = jnp.where
+all: Any = jnp.all
+argmax: Any = jnp.argmax
+softmax: Any = jax.nn.softmax
+log_softmax: Any = jax.nn.log_softmax
+cumsum: Any = jnp.cumsum
+sort: Any = jnp.sort
+concatenate: Any = jnp.concatenate
+stack: Any = jnp.stack
+reshape: Any = jnp.reshape
+expand_dims: Any = jnp.expand_dims
+squeeze: Any = jnp.squeeze
+swapaxes: Any = jnp.swapaxes
 
 
 def _reduction(function: Any) -> Any:
     return lambda x, axis=None, keepdims=False: function(x, axis=axis, keepdims=keepdims)
 
 
-sum = _reduction(jnp.sum)
-mean = _reduction(jnp.mean)
-std = _reduction(jnp.std)
-max = _reduction(jnp.max)
-min = _reduction(jnp.min)
-logsumexp = _reduction(jax.nn.logsumexp)
+sum: Any = _reduction(jnp.sum)
+mean: Any = _reduction(jnp.mean)
+std: Any = _reduction(jnp.std)
+max: Any = _reduction(jnp.max)
+min: Any = _reduction(jnp.min)
+logsumexp: Any = _reduction(jax.nn.logsumexp)
 
 
 def affine(x: Any, w: Any, bias: Any) -> Any:

@@ -14,26 +14,26 @@ _BLOCK = 8  # rows per matrix product
 _ONE_BLOCK = np.arange(_BLOCK)
 _ZERO = np.zeros((), np.float32)  # an array, which NumPy takes up faster than a Python number
 
-tanh = np.tanh
-exp = np.exp
-log = np.log
-log1p = np.log1p
-expm1 = np.expm1
-sqrt = np.sqrt
-square = np.square
-abs = np.abs
-sign = np.sign
-isfinite = np.isfinite
-zeros_like = np.zeros_like
-ones_like = np.ones_like
-minimum = np.minimum
-maximum = np.maximum
-sort = np.sort
-concatenate = np.concatenate
-stack = np.stack
-expand_dims = np.expand_dims
-squeeze = np.squeeze
-swapaxes = np.swapaxes
+tanh: Any = np.tanh
+exp: Any = np.exp
+log: Any = np.log
+log1p: Any = np.log1p
+expm1: Any = np.expm1
+sqrt: Any = np.sqrt
+square: Any = np.square
+abs: Any = np.abs
+sign: Any = np.sign
+isfinite: Any = np.isfinite
+zeros_like: Any = np.zeros_like
+ones_like: Any = np.ones_like
+minimum: Any = np.minimum
+maximum: Any = np.maximum
+sort: Any = np.sort
+concatenate: Any = np.concatenate
+stack: Any = np.stack
+expand_dims: Any = np.expand_dims
+squeeze: Any = np.squeeze
+swapaxes: Any = np.swapaxes
 
 
 def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:

@@ -7,13 +7,13 @@ from typing import Any
 
 PRECEDENCE = 0
 
-exp = math.exp
-log = math.log
-log1p = math.log1p
-expm1 = math.expm1
-sqrt = math.sqrt
-tanh = math.tanh
-isfinite = math.isfinite
+exp: Any = math.exp
+log: Any = math.log
+log1p: Any = math.log1p
+expm1: Any = math.expm1
+sqrt: Any = math.sqrt
+tanh: Any = math.tanh
+isfinite: Any = math.isfinite
 abs = abs
 minimum = min
 maximum = max

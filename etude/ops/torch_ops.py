@@ -11,30 +11,30 @@ from torch.nn import functional
 
 PRECEDENCE = 2
 
-matmul = torch.matmul
-relu = torch.relu
-elu = functional.elu
-silu = functional.silu
-tanh = torch.tanh
-sigmoid = torch.sigmoid
-softplus = functional.softplus
-exp = torch.exp
-log = torch.log
-log1p = torch.log1p
-expm1 = torch.expm1
-sqrt = torch.sqrt
-square = torch.square
-abs = torch.abs
-sign = torch.sign
-isfinite = torch.isfinite
-zeros_like = torch.zeros_like
-ones_like = torch.ones_like
-stop_gradient = Tensor.detach
-cumsum = torch.cumsum
-reshape = torch.reshape
-expand_dims = torch.unsqueeze
-squeeze = torch.squeeze
-swapaxes = torch.swapaxes
+matmul: Any = torch.matmul
+relu: Any = torch.relu
+elu: Any = functional.elu
+silu: Any = functional.silu
+tanh: Any = torch.tanh
+sigmoid: Any = torch.sigmoid
+softplus: Any = functional.softplus
+exp: Any = torch.exp
+log: Any = torch.log
+log1p: Any = torch.log1p
+expm1: Any = torch.expm1
+sqrt: Any = torch.sqrt
+square: Any = torch.square
+abs: Any = torch.abs
+sign: Any = torch.sign
+isfinite: Any = torch.isfinite
+zeros_like: Any = torch.zeros_like
+ones_like: Any = torch.ones_like
+stop_gradient: Any = Tensor.detach
+cumsum: Any = torch.cumsum
+reshape: Any = torch.reshape
+expand_dims: Any = torch.unsqueeze
+squeeze: Any = torch.squeeze
+swapaxes: Any = torch.swapaxes
 
 
 def affine(x: Tensor, w: Tensor, bias: Tensor) -> Tensor:

@@ -63,7 +63,11 @@ class Buffer:
     is refused, as it is one of other recorded data."""
 
     def __init__(self, ring: Ring, selector: Selector, view: View, rng: np.random.Generator, fixed: bool = False):
-        self.ring, self.selector, self.view, self.rng, self._fixed = ring, selector, view, rng, fixed
+        self.selector: Selector = selector
+        self.view: View = view
+        self.rng: np.random.Generator = rng
+        self.ring: Ring = ring
+        self._fixed = fixed
 
     def __len__(self) -> int:
         """How many rows can be sampled."""

@@ -17,7 +17,7 @@ class Fitness(Stateless):
 
     def __init__(self, environments: int):
         self.view = self
-        self.reward_scale = 1.0  # fitness is ranked, so its scale has no effect
+        self.reward_scale: float = 1.0  # fitness is ranked, so its scale has no effect
         self._returns = np.full(environments, np.nan, np.float32)
 
     def __len__(self) -> int:

@@ -40,9 +40,11 @@ class FrameStacks:
                 "along the first axis."
             )
         self._one = trees.map(lambda leaf: leaf[None], template)
-        self.inner = Whole(newest_frames(template, stack), len(kind), storage)
-        self.starts = ObservationStore(trees.rows(self._older(self._one), 0), len(kind), storage)
-        self.start = storage.zeros((len(kind),), np.int32)  # numbers in `starts` of rows that begin an episode, or -1
+        self.inner: Whole = Whole(newest_frames(template, stack), len(kind), storage)
+        self.starts: ObservationStore = ObservationStore(trees.rows(self._older(self._one), 0), len(kind), storage)
+        self.start: np.ndarray = storage.zeros(
+            (len(kind),), np.int32
+        )  # numbers in `starts` of rows that begin an episode, or -1
         self.start[:] = -1
 
     def verify(self, steps: Steps) -> None:

@@ -14,7 +14,7 @@ class GradientQueue(Stateless):
 
     def __init__(self) -> None:
         self.view = self
-        self.reward_scale = 1.0  # rewards are not seen here
+        self.reward_scale: float = 1.0  # rewards are not seen here
         self._waiting: list[WorkerGradients] = []
 
     def __len__(self) -> int:

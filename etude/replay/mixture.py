@@ -40,7 +40,7 @@ class MixedReplay:
         _require_parts(buffers, shares, online)
         self.buffers, self.rng, self._online = dict(buffers), rng, online
         total = sum(shares.values())
-        self.shares = {name: shares[name] / total for name in buffers}
+        self.shares: dict[str, float] = {name: shares[name] / total for name in buffers}
         rows = [buffer.ring.rows for buffer in self.buffers.values()]
         self._first = dict(zip(self.buffers, np.cumsum([0, *rows[:-1]]).tolist(), strict=True))  # in `Batch.index`
         self.view = _Views([buffer.view for buffer in self.buffers.values()])

@@ -27,9 +27,9 @@ class Whole:
     storage: where the arrays live."""
 
     def __init__(self, template: Tree, rows: int, storage: RamStorage | FileStorage):
-        self.kept = trees.map(lambda leaf: storage.zeros((rows, *leaf.shape), leaf.dtype), template)
-        self.finals = ObservationStore(template, rows, storage)
-        self.final = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
+        self.kept: Tree = trees.map(lambda leaf: storage.zeros((rows, *leaf.shape), leaf.dtype), template)
+        self.finals: ObservationStore = ObservationStore(template, rows, storage)
+        self.final: np.ndarray = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
 
     def verify(self, steps: Steps) -> None:
         """Raise SpaceError where observations do not fit."""

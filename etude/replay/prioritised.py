@@ -49,7 +49,7 @@ class Prioritised:
         _require_settings(alpha, beta, mix, small)
         ram.require(rows * ROW_BYTES, f"Priorities of {rows:,} rows", "Lower the capacity of the replay.")
         self.alpha, self.beta, self.mix, self.small = alpha, beta, mix, small
-        self.tree = SumTree(rows)
+        self.tree: SumTree = SumTree(rows)
         self.error = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
         self.deviation = None if initial_ratio is None else np.zeros(rows, np.float32)  # [rows] |ratio - 1|
         # What new rows get, and whether that has been reported yet.

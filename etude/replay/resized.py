@@ -43,41 +43,51 @@ def copy_rows(old: Ring, new: Ring) -> tuple[np.ndarray, np.ndarray]:
     """Fill an empty ring with the newest rows of another one that it has room for: (rows there, rows here), flat.
 
     Columns go on where both rings have as many. Else episodes are dealt out, the oldest first, to the column with the
-    fewest rows, and those that are open end where they are, as truncations.
+    fewest rows; those that are open end where they are, as truncations, and so do those that fill a column, whose other
+    rows begin the next one.
     """
     columns = [old.oldest(np.where(np.arange(old.environments) == c, old.filled, 0)) for c in range(old.environments)]
-    same, there, here = old.environments == new.environments, [], []
-    for column, rows in enumerate(columns if same else _dealt_out(old, columns, new.environments)):
+    there, here, cuts = [], [], np.zeros(0, np.int64)
+    if old.environments != new.environments:
+        columns, cuts = _dealt_out(old, columns, new.environments, new.limit)
+    for column, rows in enumerate(columns):
         rows = rows[-new.limit :]
         for start in range(0, len(rows), PORTION):
             part = rows[start : start + PORTION]
-            written = new.add(_steps(old, part, column, cut=not same))
+            written = new.add(_steps(old, part, column, np.isin(part, cuts)))
             there.append(part)
             here.append(np.arange(written.start, written.stop) if isinstance(written, slice) else written)
     nothing = np.zeros(0, np.int64)
     return np.concatenate([nothing, *there]), np.concatenate([nothing, *here])
 
 
-def _dealt_out(old: Ring, columns: list[np.ndarray], count: int) -> list[np.ndarray]:
-    """The rows of so many columns, from those of the columns of another ring."""
+def _dealt_out(old: Ring, columns: list[np.ndarray], count: int, limit: int) -> tuple[list[np.ndarray], np.ndarray]:
+    """(the rows of so many columns of at most `limit`, from those of the columns of another ring; the last row of each
+    episode or part of one)."""
+    ages = np.concatenate([np.arange(len(rows), 0, -1) for rows in columns])
+    newest = np.zeros(len(ages), bool)
+    newest[np.argsort(ages, kind="stable")[: count * limit]] = True
+    starts = np.cumsum([len(rows) for rows in columns])[:-1]
     pieces = []
-    for rows in columns:
+    for rows in (rows[kept] for rows, kept in zip(columns, np.split(newest, starts), strict=True)):
         ends = np.flatnonzero(old.kind[rows[:-1]]) + 1
         pieces += [(len(rows) - start, piece) for start, piece in zip([0, *ends], np.split(rows, ends), strict=True)]
     found: list[list[np.ndarray]] = [[] for _ in range(count)]
     sizes = np.zeros(count, np.int64)
-    for _, piece in sorted(pieces, key=lambda each: -each[0]):
-        column = int(sizes.argmin())
-        found[column].append(piece)
-        sizes[column] += len(piece)
-    return [np.concatenate([np.zeros(0, np.int64), *parts]) for parts in found]
+    for _, left in sorted(pieces, key=lambda each: -each[0]):
+        while len(left):
+            column = int(sizes.argmin())
+            part, left = np.split(left, [limit - sizes[column]])
+            found[column].append(part)
+            sizes[column] += len(part)
+    nothing = np.zeros(0, np.int64)
+    return [np.concatenate([nothing, *parts]) for parts in found], np.array([own[-1] for each in found for own in each])
 
 
-def _steps(old: Ring, rows: np.ndarray, column: int, cut: bool) -> Steps:
-    """Rows [T] of a ring as steps of one environment. cut: whether the newest rows of its columns end there."""
+def _steps(old: Ring, rows: np.ndarray, column: int, cut: np.ndarray) -> Steps:
+    """Rows [T] of a ring as steps of one environment. cut: [T] which of them end there, if not otherwise."""
     reward, kind = old.outcome(rows)
-    last = old.until_head(rows) == 1
-    truncated = (kind & TRUNCATED != 0) | (last & (kind == 0) & cut)
+    truncated = (kind & TRUNCATED != 0) | ((kind == 0) & cut)
     ended = np.flatnonzero((kind & TERMINATED != 0) | truncated)
     observation, following = old.pair(rows)
     extras: dict[str, Any] = {name: array[:, None] for name, array in old.stored(rows).items()}

@@ -64,11 +64,12 @@ class Ring:
             "Lower its capacity (`buffer_size` in the configs), or keep it in files (`replay_folder` of a run).",
         )
         zeros = self.storage.zeros
-        self.spaces, self.capacity, self.environments, self.frame_stack = spaces, capacity, environments, frame_stack
-        self.limit = capacity // environments  # rows of a column
-        self.slots = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
-        self.rows = self.slots * environments
-        self.kind = zeros((self.rows,), np.uint8)  # [rows] how each step ended
+        self.spaces: Spaces = spaces
+        self.capacity, self.environments, self.frame_stack = capacity, environments, frame_stack
+        self.limit: int = capacity // environments  # rows of a column
+        self.slots: int = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
+        self.rows: int = self.slots * environments
+        self.kind: np.ndarray = zeros((self.rows,), np.uint8)  # [rows] how each step ended
         self.kind[-environments:] = EDGE
         template, action = spaces_.zeros(spaces.observation), spaces_.zeros(spaces.action)
         self.observations: Whole | FrameStacks = (
@@ -76,16 +77,15 @@ class Ring:
             if frame_stack == 1
             else FrameStacks(template, self.kind, environments, frame_stack, self.storage)
         )
-        self.action = zeros((self.rows, *action.shape), action.dtype)
-        self.reward = zeros((self.rows, *reward_shape), np.float32)
-        self.extras = {name: zeros((self.rows, *shape), dtype) for name, (shape, dtype) in (extras or {}).items()}
-        self.head = np.zeros(environments, np.int64)  # [N] the slot that the next row of each column goes to
-        self.filled = np.zeros(environments, np.int64)  # [N] rows of each column
-        self.written = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
-        self.episodes = EpisodeIndex(self.kind, self.head, self.filled, self.written)
-        self._columns = list(range(environments))
-        self.version = 0  # changes whenever the contents do
-        self._length, self._even = 0, True
+        self.action: np.ndarray = zeros((self.rows, *action.shape), action.dtype)
+        self.reward: np.ndarray = zeros((self.rows, *reward_shape), np.float32)
+        self.extras: Any = {name: zeros((self.rows, *shape), dtype) for name, (shape, dtype) in (extras or {}).items()}
+        self.head: np.ndarray = np.zeros(environments, np.int64)  # [N] the slot of the next row of each column
+        self.filled: np.ndarray = np.zeros(environments, np.int64)  # [N] rows of each column
+        self.written: np.ndarray = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
+        self.episodes: EpisodeIndex = EpisodeIndex(self.kind, self.head, self.filled, self.written)
+        self.version: int = 0  # changes whenever the contents do
+        self._columns, self._length, self._even = list(range(environments)), 0, True
 
     def __len__(self) -> int:
         return self._length

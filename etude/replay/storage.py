@@ -48,7 +48,7 @@ class FileStorage:
     """
 
     def __init__(self, path: Path | str):
-        self.path = Path(path)
+        self.path: Path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
             owner = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)

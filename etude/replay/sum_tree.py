@@ -21,7 +21,7 @@ class SumTree:
         if size < 1:
             raise ConfigError(f"SumTree: size = {size}; expected at least 1 value.")
         self.size = size
-        self.depth = (size - 1).bit_length()
+        self.depth: int = (size - 1).bit_length()
         self.nodes = np.zeros(2 << self.depth)
         self._first = 1 << self.depth  # the node of value 0
         self._pairs = self.nodes.reshape(-1, 2)  # row i: the children of node i

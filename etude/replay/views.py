@@ -24,7 +24,8 @@ class OneStep(Stateless):
     """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
-        self.gamma, self.reward_scale = gamma, reward_scale
+        self.reward_scale: float = reward_scale
+        self.gamma: float = gamma
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""
@@ -71,7 +72,9 @@ class NStep(Stateless):
     def __init__(self, gamma: float, n: int, reward_scale: float = 1.0):
         if n < 1:
             raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
-        self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
+        self.n: int = n
+        self.reward_scale: float = reward_scale
+        self.gamma: float = gamma
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""

@@ -20,7 +20,7 @@ class TensorBoard:
     """
 
     def __init__(self, directory: str | Path, every: int = 1000):
-        self.directory = Path(directory)
+        self.directory: Path = Path(directory)
         self._recorder = MetricsRecorder(every, distributions=True)
         self._writer: Any = None
 

@@ -22,7 +22,7 @@ class Curve:
     """
 
     def __init__(self, path: str | Path, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic):
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._seconds = seconds
         self._clock = clock
         self._recorder = MetricsRecorder()

@@ -45,7 +45,7 @@ class Video(Callback):
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
         self.every, self.folder, self.max_steps, self.seed, self.format = every, Path(folder), max_steps, seed, format
-        self.task = None if task is None else task_data(task)
+        self.task: Any | None = None if task is None else task_data(task)
         self._filmed = 0  # the step of the last film
 
     def on_train_begin(self, run: Any, event: Started) -> None:

@@ -23,7 +23,7 @@ class JsonLines:
     """
 
     def __init__(self, path: str | Path, every: int = 1000):
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._recorder = MetricsRecorder(every)
         self._file: Any = None
         self._begun = False

@@ -163,7 +163,7 @@ class LocalActorLearners:
     """Actor-learners in this process: a rollout is collected when it is requested."""
 
     def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int):
-        self.spaces = environments.spaces
+        self.spaces: Spaces = environments.spaces
         self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
         self._gradients: dict[int, WorkerGradients] = {}  # by environment, those not taken yet
 
@@ -232,7 +232,7 @@ class RemoteActorLearners:
         self._requested: dict[int, tuple[RolloutRequest, Weights]] = {}  # by environment, the oldest first
         self._gradients: dict[int, WorkerGradients] = {}
         self._supervisor = WorkerSupervisor(workers, make_environments, run_seed, options)
-        self.spaces = self._supervisor.ready.spaces
+        self.spaces: Spaces = self._supervisor.ready.spaces
 
     def begin(self, request: RolloutRequest, weights: Weights) -> None:
         """Let its worker collect and differentiate a rollout with these weights."""

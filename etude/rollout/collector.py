@@ -54,7 +54,7 @@ class Collector:
         self.environments, self.actor = environments, actor
         self.columns = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
-        self.everyone = tuple(range(n))  # all positions
+        self.everyone: tuple[int, ...] = tuple(range(n))  # all positions
         self._explorer_of_run = explorer
         self._explorer = explorer.of(self.columns)  # for these environments, in this order
         self._explorer_state = np.full((n, self._explorer.state_size), np.nan)
@@ -68,7 +68,9 @@ class Collector:
         self._observation: Tree = None
         self._restarted = np.zeros(n, bool)
         self._template: Template | None = None
-        self.bounds = clipped_to(environments.spaces.action)  # of actions; None: nothing is clipped
+        self.bounds: tuple[np.ndarray, np.ndarray] | None = clipped_to(
+            environments.spaces.action
+        )  # of actions; None: nothing is clipped
         self.expected = SHORTEST  # time steps of the longest of the last whole episodes
 
     def template(self) -> Template:

@@ -21,7 +21,7 @@ class EpisodeStatistics:
     """
 
     def __init__(self, environments: int, agents: Iterable[str] | None):
-        self.agents = tuple(agents or ())
+        self.agents: tuple[str, ...] = tuple(agents or ())
         self.length, self.total = np.zeros(environments, np.int64), np.zeros(environments)
         self.by_agent = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
 

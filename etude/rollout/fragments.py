@@ -74,7 +74,7 @@ class Fragment:
         self._requested = positions
         self._positions = collector.everyone if collector.environments.native else positions
         self._steps, self._step, self._stride = steps, step, stride
-        self.rows = make_rows(collector.template(), steps, len(self._positions))
+        self.rows: Rows = make_rows(collector.template(), steps, len(self._positions))
         self._recurrent_states = self.rows.extras.get(RECURRENT_STATE)
         self._info = [self.rows.extras[info_extra(name)] for name in self._environments.info_names]
         self._prepare()

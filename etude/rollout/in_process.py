@@ -26,7 +26,7 @@ class InProcess:
         actor_priorities: bool = False,
     ):
         self.spaces = environments.spaces
-        self.environments = len(environments.columns)
+        self.environments: int = len(environments.columns)
         self._stepped = environments
         self._collector = Collector(environments, actor, explorer, run_seed, actor_priorities=actor_priorities)
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead

@@ -109,7 +109,7 @@ class MemberRollout:
 
     def __init__(self, joint: JointRollout, number: int, spaces: Spaces):
         self._joint, self._number, self.spaces = joint, number, spaces
-        self.environments = joint.environments
+        self.environments: int = joint.environments
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
         """`steps` time steps of these environments of the run; see `protocols.Rollout`."""

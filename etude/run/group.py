@@ -42,7 +42,7 @@ class RunGroup:
 
     def __init__(self, runs: Sequence[Run], like: Run | None = None):
         self.runs, self.errors = tuple(runs), dict[int, Exception]()
-        self.apart = reason_apart(runs[0])
+        self.apart: str | None = reason_apart(runs[0])
         compiled = CompiledFunctions(like or runs[0])
         for run in runs:
             compiled.share(run)

@@ -15,6 +15,7 @@ from etude.base.errors import ConfigError
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, read_run
+from etude.envs import counted_from
 from etude.envs.make import Vectorization
 from etude.protocols import Explorer
 from etude.rollout.state import given_up
@@ -139,7 +140,7 @@ def from_state(
     with build.built_as_described(env is not None, rest_given):
         run = Run(
             described["algorithm"] if agent is None else agent,
-            own,
+            counted_from(own, described.get("origins", ())),
             config=config,
             policies=build.policies_from(described),
             data=sources_from(described.get("data")),

@@ -59,7 +59,8 @@ class Run:
         checkpoint, a file of safetensors, or a dict of arrays. `Started` and a warning say what was taken.
     env_args: keyword arguments for what makes the environment, plain data.
     wrappers: callables or "module:Name", each called with what the one before it returned, the first with the
-        environment; None takes AtariPreprocessing for Atari games (`ALE/...`), and none for others.
+        environment, or "drop:KEY", which leaves an entry of Dict observations out; None takes AtariPreprocessing for
+        Atari games (`ALE/...`), and none for others.
     frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
         repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
     seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray,
@@ -104,9 +105,9 @@ class Run:
         self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
         exploration.check(self.agent, explorer, spaces)
         replicas = build.replicas_for(self.agent, setup)
-        self.group = None if replicas is None else replicas.group
-        self.setup = build.with_environments(setup, self.algorithm, self.agent, env, replicas)
-        self.engine = build.engine_for(self.agent, spaces, self.setup, replicas)
+        self.group: Any = None if replicas is None else replicas.group
+        self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, env, replicas)
+        self.engine: Any = build.engine_for(self.agent, spaces, self.setup, replicas)
         self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
         self._rewrite = build.as_rewriters(rewrite)
         parts = build.run_parts(self._context, explorer, self._rewrite)
@@ -376,7 +377,7 @@ class Run:
 
     def _use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         self._owns_directory = is_path(run_dir)
-        self.directory = build.given_directory(self.group, run_dir)
+        self.directory: RunDirectory | None = build.given_directory(self.group, run_dir)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all

@@ -94,7 +94,7 @@ class RewardInputsExplorer:
     inner: Explorer
 
     def __post_init__(self) -> None:
-        self.state_size = self.inner.state_size
+        self.state_size: int = self.inner.state_size
 
     def of(self, columns: np.ndarray) -> RewardInputsExplorer:
         """For the environments with these numbers."""

@@ -90,7 +90,7 @@ class Session:
     ):
         self.learner, self.adjuster, self._group = learner, adjuster, group
         self.told = False  # of networks that stay as they are
-        self.chief = group is None or group.rank == 0
+        self.chief: bool = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
         self._lifecycle: RolloutLifecycle | None = None
         self._rollout_state: dict[str, Any] | None = None

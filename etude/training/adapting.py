@@ -34,7 +34,7 @@ class Adapting:
         priorities: Callable[[], np.ndarray | None],
         sizes: tuple[str, ...] = (),
     ):
-        self.rules = Adaptation(config.adapt, config, engine.layout.hyper, sizes)
+        self.rules: Adaptation = Adaptation(config.adapt, config, engine.layout.hyper, sizes)
         self._config, self._engine = config, engine
         self._schedule_for, self._priorities = schedule_for, priorities
 

@@ -61,12 +61,22 @@ class Learner:
     def __init__(
         self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int, rewriters: Rewriters | None = None
     ):
-        self.agent, self.engine, self.replay, self.count = agent, engine, parts.replay, parts.count
-        self.update_schedule, self.gradients = parts.update_schedule, parts.gradients
-        self.terms, self.progress, self.rewriters = parts.terms, RunProgress(), rewriters
-        self.adapting = parts.adapting
-        self.moments = RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
-        self.scale = _running_scale(agent, engine, self.count) if agent.config.normalize_reward else None
+        self.agent: Agent = agent
+        self.engine: Engine = engine
+        self.replay: Replay = parts.replay
+        self.count: int = parts.count
+        self.gradients: GradientSource = parts.gradients
+        self.update_schedule = parts.update_schedule
+        self.terms: RecordedTerms = parts.terms
+        self.rewriters: Rewriters | None = rewriters
+        self.progress = RunProgress()
+        self.adapting: Adapting | None = parts.adapting
+        self.moments: RunningMoments | None = (
+            RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
+        )
+        self.scale: RunningScale | RunningScales | None = (
+            _running_scale(agent, engine, self.count) if agent.config.normalize_reward else None
+        )
         self._waiting: list[Steps] = []  # collected steps of a rollout that is not complete
         self._unseen: tuple[CollectedSteps, ...] = ()  # stored steps that the normaliser has not taken in
         self._whole_rollouts = parts.whole_rollouts

@@ -163,7 +163,7 @@ class Loop:
     ):
         self.learner, self._collection, self._overlap = learner, collection, overlap
         self._save, self._evaluator, self._measure, self._estimate = save, evaluator, measure, estimate
-        self.processes = LoopProcesses(group, collection.give_up)
+        self.processes: LoopProcesses = LoopProcesses(group, collection.give_up)
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint

@@ -11,9 +11,9 @@ import numpy as np
 from etude.base import trees
 from etude.base.data import Episode
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces
+from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces, origins_of
 from etude.base.trees import Tree
-from etude.envs import action_space_of, examine, make_environments, make_for_evaluation, without_masks
+from etude.envs import action_space_of, as_given, counted_from, examine, make_environments, make_for_evaluation
 from etude.envs.tasks import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.explorer import with_log_prob
@@ -67,7 +67,7 @@ def record(
     if run is not None:
         actor, explorer = run.actor(explore), run.exploring(count, explore)
     explorer = None if explorer is None else with_log_prob(explorer)
-    made = examine(env).environment
+    made = examine(env if run is None else counted_from(env, origins_of(run.engine.spaces.observation))).environment
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor, explorer = RandomActor(environments.spaces), Sample()
@@ -128,7 +128,7 @@ def replayed(run: Any) -> Dataset:
     )  # fmt: skip
     episodes, _ = split(columns, "the replay of this run")
     source = Spaces(ring.spaces.observation, action_space_of(run.environment))
-    name = without_masks(run.environment)
+    name = as_given(run.environment)
     return Dataset(tuple(episodes), source, name if isinstance(name, str) else None)
 
 

@@ -38,7 +38,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path):
-        self.path = folder / NAME
+        self.path: Path = folder / NAME
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = checkpoint.Lock(folder / ".lock")

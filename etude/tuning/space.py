@@ -100,7 +100,9 @@ class Space:
 
     def __init__(self, base: Any, given: Mapping[str, Any]):
         self.base = base
-        self.domains = {name.replace("-", "_"): _domain(name, value) for name, value in given.items()}
+        self.domains: dict[str, Domain] = {
+            name.replace("-", "_"): _domain(name, value) for name, value in given.items()
+        }
         self._grid = {name for name, value in given.items() if not isinstance(value, KINDS)}
         self._grid = {name.replace("-", "_") for name in self._grid}
         self._whole = {name for name in self.domains if field_type(base, name) in (int, int | None)}

@@ -115,14 +115,14 @@ class Study:
         **further: Any,
     ):
         experiment = Experiment.of(algorithm, env, config, further)
-        self.space = Space(experiment.config, space)
+        self.space: Space = Space(experiment.config, space)
         self.plan = study_plan(
             self.space, experiment.steps if steps is None else steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
             save_every=save_every, shared_replay=shared_replay,
         )  # fmt: skip
-        self.scheduler = Fifo() if scheduler is None else scheduler
-        self.search = search or (GridSearch() if self.space.has_grid else RandomSearch())
+        self.scheduler: Fifo | Scheduler = Fifo() if scheduler is None else scheduler
+        self.search: Search = search or (GridSearch() if self.space.has_grid else RandomSearch())
         self._history = TrialHistory(experiment.config, self.plan)
         self._experiment, self._of_trials = experiment, (callbacks, fit, train)
         self.scheduler.check(self.state)
@@ -136,7 +136,7 @@ class Study:
 
     def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
         """any_interval: whether nobody said how often to evaluate."""
-        self.folder = folder_of(folder, ROOT, self._experiment.name)
+        self.folder: Path = folder_of(folder, ROOT, self._experiment.name)
         self._journal = Journal(self.folder)
         try:
             if self._journal.lines:

@@ -75,8 +75,8 @@ class Sweep:
         **further: Any,
     ):
         experiment = _experiment(algorithm, env, config, further)
-        self.steps = whole_number(_steps(experiment, steps))
-        self.seeds = _seeds(seeds)
+        self.steps: int = whole_number(_steps(experiment, steps))
+        self.seeds: tuple[int, ...] = _seeds(seeds)
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
         self._experiment = experiment
         self._schedule = {
@@ -180,7 +180,7 @@ class Sweep:
             self.notes.append(report.text)
 
     def _use_folder(self, folder: str | PathLike[str] | None) -> None:
-        self.folder = folder_of(folder, ROOT, self.name)
+        self.folder: Path = folder_of(folder, ROOT, self.name)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             self._lock = checkpoint.Lock(self.folder / ".lock")

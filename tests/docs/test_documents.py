@@ -9,7 +9,9 @@ import inspect
 import json
 import re
 import shlex
+import sys
 import tomllib
+import types
 
 import benchmarks_page
 import generate
@@ -277,9 +279,23 @@ def test_every_public_name_has_a_docstring_of_its_own():
         assert described and not described.startswith(f"{name}("), name
 
 
+def test_the_page_on_an_index_has_no_link_that_leads_nowhere(monkeypatch):
+    builder = types.ModuleType("hatchling.metadata.plugin.interface")
+    builder.MetadataHookInterface = object
+    monkeypatch.setitem(sys.modules, builder.__name__, builder)
+    hook = importlib.import_module("index_page").IndexPage()
+    for url in ("", "https://forge.example/etude"):
+        hook.root, hook.config, found = ROOT, {"url": url}, {}
+        hook.update(found)
+        links = re.findall(r"\]\(([^)]+)\)", found["readme"]["text"])
+        assert all(link.startswith(("https://", "#")) for link in links), links
+        assert all(place.startswith(url) for place in found["urls"].values())
+    assert "https://forge.example/etude/raw/main/docs/figures/learning.png" in links and len(found["urls"]) == 4
+
+
 def test_the_package_says_the_same_version_everywhere_and_holds_its_papers():
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     assert project["version"] == etude.__version__
     assert f"\n## {etude.__version__}" in (ROOT / "CHANGELOG.md").read_text()
-    assert all((ROOT / name).is_file() for name in [project["readme"], *project["license-files"], "etude/py.typed"])
+    assert all((ROOT / name).is_file() for name in ["README.md", *project["license-files"], "etude/py.typed"])
     assert "Apache License" in (ROOT / "LICENSE").read_text()

@@ -135,7 +135,7 @@ OBSERVATIONS = [
         NUMBERS,
         np.array([1e8]),
         np.array([1e8 + 1]),
-        happens="float32, with a warning: subtract a constant",
+        happens="float32, with a warning; told apart with `normalize_observation`",
         warned="these are one value",
     ),
     shown(
@@ -143,7 +143,7 @@ OBSERVATIONS = [
         Box(0, 2**62, (1,), np.int64),
         np.array([STAMP]),
         np.array([STAMP + 1]),
-        happens="float32, with a warning: subtract a constant",
+        happens="float32, with a warning; told apart with `normalize_observation`",
         warned="these are one value",
     ),
     shown(

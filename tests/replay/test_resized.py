@@ -63,6 +63,19 @@ def test_a_ring_of_other_environments_holds_the_same_episodes(spaces, stack, env
     assert small.full
 
 
+@KINDS
+def test_long_episodes_of_a_full_ring_keep_their_rows_in_shorter_columns(spaces, stack):
+    ring, world = ring_and_world(spaces, stack, np.random.default_rng(0), p_end=0.0, limit=32)
+    ring.add(world.step(32))
+    for environments, limit in ((8, 12), (8, 9), (2, 48)):
+        other = Ring(spaces, limit * environments, environments, LOG_PROB, stack)
+        restored(buffer_of(other), buffer_of(ring).state())
+        assert len(other) == min(96, limit * environments)
+        assert_all_transitions_are_true(other, world, min(32, limit * environments // 3))
+        other.add(World(spaces, environments, np.random.default_rng(1)).step(3))
+        other.check()
+
+
 def test_priorities_move_with_their_rows():
     ring, world = ring_and_world(VECTOR, 1, np.random.default_rng(0), limit=8)
     buffer = buffer_of(ring, Prioritised)

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from run_makers import using
+from several_worlds import Coming, Counting, Meeting
 
 import etude
 from etude import Linear, Mlp, Run
@@ -26,7 +27,7 @@ from etude.explore import (
     PerActorEpsilonGreedy,
     PerActorGaussianNoise,
 )
-from etude.training.kinds.off_policy import PrioritisingActor
+from etude.training.kinds.off_policy import PrioritisingActor, transitions
 
 APEX = ApexDQNConfig(
     network=Mlp((8,), dueling=True), learning_starts=64, train_every=32, batch_size=16, buffer_size=4_000, n_step=3
@@ -163,7 +164,8 @@ class Scaled(DQN):
 
 def test_actors_compute_priorities_with_the_hyperparameters_of_their_version():
     spaces = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
-    actor = PrioritisingActor(Scaled(ScaledConfig(network=Mlp((4,)))), spaces)
+    agent = Scaled(ScaledConfig(network=Mlp((4,))))
+    actor = PrioritisingActor(agent, spaces, transitions(agent.config))
     never, reward = np.zeros((3, 1), bool), np.ones((3, 1), np.float32)
     steps = Steps(
         np.ones((3, 1, 2), np.float32), never.astype(np.int64), reward, never, never, np.ones((1, 2), np.float32),
@@ -172,6 +174,23 @@ def test_actors_compute_priorities_with_the_hyperparameters_of_their_version():
     first = actor.errors(steps)
     actor.load({}, PolicyVersion(7, {"scale": 3.0}))
     np.testing.assert_allclose(actor.errors(steps), 3 * first, rtol=1e-6)
+
+
+@pytest.mark.parametrize(("world", "workers"), [(Meeting, 1), (Counting, 0), (Coming, 0)])
+def test_actors_of_several_agents_send_the_errors_that_the_learner_finds(world, workers):
+    config = dataclasses.replace(APEX, n_step=2)
+    with Run("apex_dqn", world, config=config, engine="torch", environments=4, seed=1, workers=workers) as run:
+        run.train(32)
+        buffer, actor = run.learner.replay, run.engine
+        rows = buffer.ring.oldest(buffer.ring.filled)
+        sent = buffer.selector.error[rows]
+        batch = buffer.view(buffer.ring, rows, np.ones(len(rows), np.float32))
+        alone = PrioritisingActor(run.agent, run.engine.spaces, buffer.view)
+        alone.load(actor.weights())
+        expected = np.abs(alone._engine.td_error(batch, alone._hyper))
+        assert np.isclose(sent, expected, atol=1e-5).mean() > 0.5
+        run.train(200)
+        assert len(run.evaluate(episodes=1).returns) == 1
 
 
 def test_priorities_by_actors_need_priorities_and_rewards_as_they_are():

@@ -119,11 +119,10 @@ def test_a_simulator_gives_its_arrays():
     assert odd[0, 1] == 1
 
 
-def test_statistics_that_gymnasium_records_of_episodes_that_end_within_a_step_are_read():
+@pytest.mark.parametrize("mode", gym.vector.AutoresetMode)
+def test_statistics_that_gymnasium_records_of_episodes_are_read(mode):
     def made(num_envs):
-        simulator = gym.make_vec(
-            "CartPole-v1", num_envs, "sync", vector_kwargs={"autoreset_mode": gym.vector.AutoresetMode.SAME_STEP}
-        )
+        simulator = gym.make_vec("CartPole-v1", num_envs, "sync", vector_kwargs={"autoreset_mode": mode})
         return gym.wrappers.vector.RecordEpisodeStatistics(simulator)
 
     environments = make_environments(made, np.arange(3), 0, keep_info=("episode.r", "episode.l"))

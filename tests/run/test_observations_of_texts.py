@@ -4,13 +4,15 @@ from functools import partial
 
 import gymnasium as gym
 import numpy as np
+import pytest
 from gymnasium.spaces import Box, Dict, Discrete, Text
 from run_makers import PPO_TINY
 from several_worlds import Pausing
 
 import etude
-from etude import Mlp, Run
+from etude import Mlp, Run, cli
 from etude.algorithms import PPOConfig
+from etude.base.errors import ConfigError
 
 
 class Ordered(gym.Env):
@@ -58,3 +60,18 @@ def test_several_agents_see_texts_and_none_before_the_first():
     with Run("ppo", partial(Spoken, (3,)), config=PPO_TINY, engine="torch", environments=2, seed=1) as run:
         run.train(64)
         assert run.act({"ann": "go"}) in ({"ann": 0}, {"ann": 1})
+
+
+def test_entries_are_left_out_by_name_also_after_loading(tmp_path):
+    folder = tmp_path / "run"
+    small = ["--steps", "64", "--set.rollout-length", "16", "--set.minibatch-size", "16", "--evaluate-every", "0", "-q"]
+    env = "test_observations_of_texts:Ordered"
+    assert cli.main(["train", "ppo", env, *small, "--drop", "order", "--run-dir", str(folder)]) == 0
+    with etude.load(folder) as run:
+        assert list(run.engine.spaces.observation) == ["noise"] and run.description()["wrappers"] == ["drop:order"]
+        assert run.act({"order": "left", "noise": np.zeros(1, np.float32)}) in (0, 1)
+    for wrapper, env in (("drop:mission", Ordered), ("drop:order", "CartPole-v1"), ("drop:a", "mpe2:simple_spread_v3")):
+        with pytest.raises(ConfigError, match=rf"{wrapper} \(--drop .* leaves an entry out of Dict observations"):
+            Run("ppo", env, wrappers=[wrapper])
+    with pytest.raises(ConfigError, match="several entries"):
+        Run("ppo", Ordered, wrappers=["drop:order", "drop:noise"])

@@ -45,9 +45,9 @@ class DDPG(etude.RL):
         assign_param(self.target_actor.weights, self.actor.weights)
         assign_param(self.target_critic.weights, self.critic.weights)
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
-        self.noise = keras.random.SeedGenerator(0)
+        self.noise: Any = keras.random.SeedGenerator(0)
 
     def action(self, s):
         return self.actor(s)

@@ -37,7 +37,7 @@ class DQN(etude.RL):
         self.q, self.target = (network(state_dim, hidden_size, action_dim) for _ in range(2))
         assign_param(self.target.weights, self.q.weights)
         self.param = self.q.trainable_variables
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.gamma = gamma
 
     def action(self, s):

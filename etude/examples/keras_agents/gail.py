@@ -40,10 +40,10 @@ class GAIL(ppo.PPO):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
-        self.discriminator = ppo.network(state_dim + action_dim, hidden_size, 1)
+        self.discriminator: Any = ppo.network(state_dim + action_dim, hidden_size, 1)
         self.param = [*self.param, self.discriminator.trainable_variables]
         self.expert, self.action_dim = expert, action_dim
-        self.draws = keras.random.SeedGenerator(0)
+        self.draws: Any = keras.random.SeedGenerator(0)
 
     def action(self, s):
         return [s, super().action(s)]

@@ -47,7 +47,7 @@ class DDPG(etude.RL):
         self.param = [variables(self.actors), variables(self.critics)]
         self.actions, self.env = actions, [env] * (processes or 1)
         self.entropy, self.gamma, self.tau = entropy, gamma, tau
-        self.random = keras.random.SeedGenerator(0)
+        self.random: Any = keras.random.SeedGenerator(0)
         self.follow(1.0)
 
     def action(self, s, i):

@@ -40,10 +40,10 @@ class PPO(etude.RL):
     ):
         super().__init__()
         self.actor, self.old_actor = (network(state_dim, hidden_size, action_dim, "softmax") for _ in range(2))
-        self.critic = network(state_dim, hidden_size, 1)
+        self.critic: Any = network(state_dim, hidden_size, 1)
         self.update_param()
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.clip, self.entropy, self.gamma = clip, entropy, gamma
 
     def action(self, s):

@@ -45,7 +45,7 @@ class DDPG(etude.RL_pytorch):
         self.target_actor.load_state_dict(self.actor.state_dict())
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.param = [self.actor.parameters(), self.critic.parameters()]
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
 
     def action(self, s):

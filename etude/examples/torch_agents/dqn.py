@@ -36,7 +36,7 @@ class DQN(etude.RL_pytorch):
         self.q, self.target = (network(state_dim, hidden_size, action_dim) for _ in range(2))
         self.update_param()
         self.param = self.q.parameters()
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.gamma = gamma
 
     def action(self, s):

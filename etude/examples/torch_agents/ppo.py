@@ -44,7 +44,7 @@ class PPO(etude.RL_pytorch):
         self.critic = network(state_dim, hidden_size, 1)
         self.update_param()
         self.param = [self.actor.parameters(), self.critic.parameters()]
-        self.env = [env] * (processes or 1)
+        self.env: Any = [env] * (processes or 1)
         self.clip, self.entropy, self.gamma = clip, entropy, gamma
 
     def action(self, s):

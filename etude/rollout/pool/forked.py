@@ -29,7 +29,7 @@ class ForkedProcess:
 
     def __init__(self, number: int, forking: Any):
         self.pid, self._forking = number, forking
-        self.sentinel = os.pidfd_open(number)
+        self.sentinel: int = os.pidfd_open(number)
         self._exitcode: int | None = None
 
     @property

@@ -38,9 +38,13 @@ class Worker(ABC):
         kind: str = "Worker",
         loss: str = "its open episodes dropped",
     ):
-        self.number, self.columns, self.memory, self.make_server = number, columns, memory, make_server
-        self.loss, self._kind = loss, kind
-        self.counters = memory.counter_array()
+        self.number: int = number
+        self.columns: list[int] = columns
+        self.memory: SharedMemory = memory
+        self.make_server: MakeServer = make_server
+        self.loss: str = loss
+        self._kind = kind
+        self.counters: Any = memory.counter_array()
         self.failures = 0  # since something that it collects was whole
         self.generation = 0
         self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it

@@ -97,7 +97,7 @@ class LockstepPool:
         parts = [_workers(columns, part, options.buffer) for part in numbers if part]
         everyone = [worker for part in parts for worker in part]
         self._supervisor = WorkerSupervisor(everyone, make_environments, run_seed, options)
-        self.spaces = self._supervisor.ready.spaces
+        self.spaces: Spaces = self._supervisor.ready.spaces
         remote = [RemoteEnvironments(self._supervisor, part) for part in parts]
         self._halves = [_Half(Collector(each, actor, explorer, run_seed), each) for each in remote]
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead

@@ -55,7 +55,8 @@ class Pool:
     ):
         parts = split_environments(environments, workers)
         self._indices = [index for part in parts for index in part]
-        self.environments, self._overlap = len(self._indices), options.overlap
+        self.environments: int = len(self._indices)
+        self._overlap = options.overlap
         like, self._backend = make_actor().weights(), options.backend
         self._weights = self._backend.new_buffer(weights_size(like))  # one copy, which all workers read
         self._shared = weights_in(self._weights, like)
@@ -79,7 +80,7 @@ class Pool:
             run_seed,
             options,
         )
-        self.spaces = self._supervisor.ready.spaces
+        self.spaces: Any = self._supervisor.ready.spaces
 
     def collect(
         self, steps: int, step: int, environments: range | None = None, upcoming: int = 0, stride: int | None = None
@@ -258,7 +259,7 @@ class PendingSteps:
 
     def __init__(self, request: FragmentRequest, steps: int, indices: list[int], workers: list[Worker]):
         self._request, self._steps, self._indices = request, steps, indices
-        self.workers = [worker for worker in workers if self._positions(worker)]
+        self.workers: list[Worker] = [worker for worker in workers if self._positions(worker)]
         self._parts: dict[int, list[StepsPart]] = {worker.number: [] for worker in self.workers}
         self._rows: Rows | None = None
 

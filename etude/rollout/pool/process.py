@@ -123,7 +123,7 @@ class ProcessWorker(Worker):
         if self.task is not self._sent_task:
             self.ask(STEP)
             return
-        self.silent = 0.0
+        self.silent: float = 0.0
         self._notifications.notify()
 
     def receive(self, seconds: float) -> Any:

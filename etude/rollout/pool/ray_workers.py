@@ -207,7 +207,7 @@ class RayBackend:
     deadline = 24.0  # with the time that a node may take to send stacks, an actor that hangs ends within 30 s
 
     def __init__(self, address: str, workers: int):
-        self.ray = connect(address, workers)
+        self.ray: Any = connect(address, workers)
         _await_cpus(self.ray, workers)
         self.published: Any = None  # the present weights in the object store
 

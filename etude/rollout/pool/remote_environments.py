@@ -40,12 +40,12 @@ class Board:
         """kept: how many numbers of `info` are kept."""
         carve, n = Carver(buffer), environments
         like = zeros(spaces.observation, 0)
-        self.observation = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
-        self.final = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
+        self.observation: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
+        self.final: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.reward, self.scores = (carve((n, *shape), np.dtype(np.float32)) for shape in (reward_shape, ()))
         self.terminated, self.truncated = carve((n,), np.dtype(bool)), carve((n,), np.dtype(bool))
-        self.action = carve((n, *action.shape[1:]), action.dtype)
-        self.info = carve((n, kept), np.dtype(np.float32))
+        self.action: np.ndarray = carve((n, *action.shape[1:]), action.dtype)
+        self.info: np.ndarray = carve((n, kept), np.dtype(np.float32))
 
     def takes(self, action: np.ndarray) -> bool:
         """Whether there is room for actions of this kind."""

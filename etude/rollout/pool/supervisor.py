@@ -84,7 +84,7 @@ class WorkerSupervisor:
         self._finalizer, self._process = when_dropped(self, _end_all, self.workers), os.getpid()
         try:
             self.workers[0].launch_all(self.workers, self._job)
-            self.ready = [self._await_ready(worker) for worker in workers][0]
+            self.ready: Ready = [self._await_ready(worker) for worker in workers][0]
         except BaseException:
             self.close()
             raise

@@ -150,8 +150,11 @@ class UserAgentEngine:
     state_size = 0
 
     def __init__(self, agent: Any, interface: AgentInterface, backend: UserAgentBackend):
-        self.agent, self.spaces, self._interface, self._backend = agent, interface.spaces, interface, backend
-        self.name, self.device = backend.name, backend.device
+        self.agent: Any = agent
+        self.spaces: Spaces = interface.spaces
+        self._interface, self._backend = interface, backend
+        self.name: str = backend.name
+        self.device: str = backend.device
 
     @property
     def traces(self) -> int:

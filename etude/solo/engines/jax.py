@@ -66,7 +66,7 @@ class JaxProgram:
         self.traces = 0
         self.forget()
         device = next(iter([*parts.trained, *parts.others][0].value.devices()))
-        self.device = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
+        self.device: str = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
 
     def forget(self) -> None:
         """Compile anew: variables were added."""

@@ -180,13 +180,15 @@ class KerasParts:
     """
 
     def __init__(self, variables: KerasVariables, optimizers: Sequence[Any]):
-        self.variables, self.agent, self.optimizers = variables, variables.agent, tuple(optimizers)
+        self.variables: KerasVariables = variables
+        self.agent: Any = variables.agent
+        self.optimizers: tuple[Any, ...] = tuple(optimizers)
         groups = grouped(self.agent, self.optimizers, keras.Variable) if self.optimizers else []
-        self.groups = [[variable for variable in group if variable.trainable] for group in groups]
+        self.groups: list[list[Any]] = [[variable for variable in group if variable.trainable] for group in groups]
         check_trained(self.agent, self.groups)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
             _build(optimizer, group, variables)
-        self.trained = list({id(variable): variable for group in self.groups for variable in group}.values())
+        self.trained: list[Any] = list({id(variable): variable for group in self.groups for variable in group}.values())
         self._scalars: list[tuple[int, str]] = []  # settings of optimizers that were adjusted: scalars of the step
 
     @property

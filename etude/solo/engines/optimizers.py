@@ -15,7 +15,7 @@ class LearningRates:
 
     def __init__(self, framework: str, optimizers: Sequence[Any]):
         self._rates = [one for optimizer in optimizers for one in _rates_of(framework, optimizer)]
-        self.first = self._rates[0].read()
+        self.first: float = self._rates[0].read()
         if self.first <= 0:
             raise ConfigError(f"The first learning rate of the optimizers is {self.first}; expected a number above 0.")
         self._ratios = [one.read() / self.first for one in self._rates]

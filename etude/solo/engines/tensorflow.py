@@ -40,7 +40,7 @@ class TensorFlowProgram:
         self.traces = 0
         self.forget()
         place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
-        self.device = "cpu" if place.device_type in (None, "CPU") else f"cuda:{place.device_index}"
+        self.device: str = "cpu" if place.device_type in (None, "CPU") else f"cuda:{place.device_index}"
 
     def forget(self) -> None:
         """Compile anew: variables were added."""

@@ -133,9 +133,9 @@ class TorchAgentBackend:
         check_trained(agent, self._groups)
         for optimizer, group in zip(self._optimizers, self._groups, strict=True):
             _check_optimizer(optimizer, group)
-        self.variables = TorchVariables(agent)
+        self.variables: TorchVariables = TorchVariables(agent)
         self._device = next(iter(self.variables.by_name.values())).device
-        self.device = str(self._device)
+        self.device: str = str(self._device)
         self.trains, self._bound, self._trial = bool(self._optimizers), Bound(agent, "kept"), Bound(agent, "forgotten")
         self._modes = self.variables.modes()
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}

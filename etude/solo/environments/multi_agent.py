@@ -78,7 +78,7 @@ class ParallelAgentsEnvironment(JoinedAgents):
         seen = zip(names, spaces.observations, strict=True)
         each = {name: Spaces(observation, actions[name].space) for name, observation in seen}
         super().__init__(env, AllAgentsStepper(env, reward_done), each, actions)
-        self.observation_space = spaces.observation_space
+        self.observation_space: Dict[Any] = spaces.observation_space
 
     def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
         seen = tuple(self._seen[name] for name in self.names)

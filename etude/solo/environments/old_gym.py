@@ -49,7 +49,7 @@ def reasons(env: Steppable) -> list[str]:
     found = []
     if not isinstance(env, gym.Env):
         found.append("it is no gymnasium.Env")
-    if not (isinstance(env.observation_space, Space) and isinstance(env.action_space, Space)):
+    if not (isinstance(env.observation_space, gym.Space) and isinstance(env.action_space, gym.Space)):
         found.append("its spaces are not Gymnasium's")
     if not takes(env.reset, "seed"):
         found.append("reset takes no seed")
@@ -60,7 +60,7 @@ def reasons(env: Steppable) -> list[str]:
     return [*found, "reset returns a bare observation"] if bare else found
 
 
-class OldGymEnvironment(gym.Env):
+class OldGymEnvironment(gym.Env[Any, Any]):
     """An environment in the old style, behind the interface of Gymnasium.
 
     `done` means terminated, unless `info["TimeLimit.truncated"]` is true: then it means truncated.
@@ -70,9 +70,9 @@ class OldGymEnvironment(gym.Env):
     def __init__(self, env: Any, name: str):
         """Raises SpaceError for spaces other than Gymnasium's and plain Box and Discrete ones of the gym package."""
         self.env = env
-        self.observation_space = as_space(env.observation_space, f"The observation space of {name}")
-        self.action_space = as_space(env.action_space, f"The action space of {name}")
-        self.metadata = getattr(env, "metadata", None) or {}
+        self.observation_space: Space = as_space(env.observation_space, f"The observation space of {name}")
+        self.action_space: Space = as_space(env.action_space, f"The action space of {name}")
+        self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
         self._reset, self.seeded = _resetting(env)
         self._render: Callable[[], Any] = getattr(env, "render", lambda: None)
         self.render_mode = getattr(env, "render_mode", None)
@@ -118,7 +118,7 @@ def note(name: str, found: list[str], seeded: bool) -> str:
 
 def as_space(space: Any, what: str = "The space") -> Space:
     """A space of Gymnasium; plain Box and Discrete ones of other packages are rebuilt."""
-    if isinstance(space, Space):
+    if isinstance(space, gym.Space):
         return space
     if isinstance(space, _BoxLike):
         dtype = np.dtype(space.dtype)

@@ -63,7 +63,7 @@ class WrappedEnvironment:
         check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
             joint = ParallelAgentsEnvironment(env, reward_done, scaling)
-            self.env: gym.Env = joint
+            self.env: gym.Env[Any, Any] = joint
             self.agents, self.rewards = joint.agents, MultiAgentRewards(joint.agents.names)
             return
         if reward_done is not None:
@@ -78,10 +78,10 @@ class WrappedEnvironment:
             self.env, self.notes = old, (note(_name(env), found, old.seeded),)
 
 
-class KeptOpen(gym.Env):
+class KeptOpen(gym.Env[Any, Any]):
     """An environment that the user closes. Costs no call at a step."""
 
-    def __init__(self, env: gym.Env):
+    def __init__(self, env: gym.Env[Any, Any]):
         self.observation_space, self.action_space = env.observation_space, env.action_space
         self.reset, self.step, self.render = env.reset, env.step, env.render  # type: ignore[method-assign]
 

@@ -13,7 +13,8 @@ from etude.agent import Agent
 from etude.algorithms import OTHER_NAMES, find
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces, describe, is_float_image
-from etude.envs import Translation, examine, with_global_state
+from etude.envs import ConfiguredEnvironment, Translation, as_given, examine, with_global_state, with_origins_of
+from etude.multi_agent.by_policy import PolicyAgents
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
 from etude.networks import Conv, layers_of, with_layers
@@ -34,14 +35,26 @@ class FittedAgent(NamedTuple):
 
 
 def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Agent]]) -> FittedAgent:
-    """The agent for an environment, which holds its global state where the agent reads that, and action masks where
-    infos hold any. agent_for_spaces: returns (name, agent)."""
+    """The agent for an environment, which holds its global state where the agent reads that, action masks where infos
+    hold any, and the origins of large numbers where observations are normalised. agent_for_spaces: returns (name,
+    agent)."""
     spaces, translation, environment = examine(environment)
     name, agent = agent_for_spaces(spaces)
     if isinstance(agent, MultiAgent) and agent.reads_state:
         spaces, translation, environment = examine(with_global_state(environment))
         name, agent = agent_for_spaces(spaces)
+    if any(getattr(own.config, "normalize_observation", False) for own in _each(agent)):
+        origins = with_origins_of(environment)
+        if origins is not environment:
+            spaces, translation, environment = examine(origins)
+            name, agent = agent_for_spaces(spaces)
+    if isinstance(environment, ConfiguredEnvironment) and not environment.masks and not environment.origins:
+        environment = as_given(environment)  # nothing was found
     return FittedAgent(name, agent, environment, spaces, translation)
+
+
+def _each(agent: Agent) -> list[Agent]:
+    return list(agent.members.values()) if isinstance(agent, PolicyAgents) else [agent]
 
 
 def agent_for(

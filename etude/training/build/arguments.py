@@ -12,7 +12,7 @@ from etude.agent import Agent
 from etude.algorithms import find
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
-from etude.envs import ConfiguredEnvironment, configured
+from etude.envs import ConfiguredEnvironment, configured, counted_from
 from etude.training.build.agents import config_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
@@ -71,6 +71,8 @@ def with_hyperparameters(
 def environment_for(env: Any, args: Any, wrappers: Iterable[Any] | None, frame_stack: int | None) -> Any:
     """What a run makes its environments from. Without `wrappers`, an environment of a family that presets preprocess
     has the family's, with the family's arguments and stacked frames where these are not given."""
+    if isinstance(env, ConfiguredEnvironment):  # of a run that goes on
+        return counted_from(environment_for(env.env, args, wrappers, frame_stack), env.origins or ())
     usual = presets.preprocessing(env) if isinstance(env, str) and wrappers is None else None
     if usual is not None:
         wrappers = usual.wrappers

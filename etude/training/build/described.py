@@ -180,6 +180,11 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
         held["wrappers_are_named"].flag()
     if "frame_stack" in held:
         held["frame_stack"].whole(1)
+    if "origins" in held:
+        for origin in held["origins"].items():
+            for key in origin.items(2)[0].items():
+                if not isinstance(key.value, str | int):
+                    key.refuse("the key of a part of an observation")
     if "explorer" in held and held["explorer"].value is not None:
         held["explorer"].table()
     if "policies" in held and held["policies"].value is not None:
@@ -258,6 +263,7 @@ def plain_environment(env: Any) -> dict[str, Any]:
         "wrappers": [_text(wrapper) for wrapper in given.wrappers],
         "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
         "frame_stack": given.frame_stack,
+        **({"origins": [[list(path), origin] for path, origin in given.origins]} if given.origins else {}),
     }
 
 

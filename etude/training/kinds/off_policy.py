@@ -26,6 +26,7 @@ from etude.config import Config, OffPolicyConfig, SequenceConfig
 from etude.engines.numpy import NumpyEngine
 from etude.envs import GoalOutcome, frame_stack_of
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
+from etude.multi_agent.joint import ACTING, ACTIVE, STATUS
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import (
     Buffer,
@@ -64,7 +65,7 @@ class OffPolicyLearning(LearningKind):
     multi_agent = True
     takes_data = True
     replays_data = True
-    adjusts = ("buffer_size",)
+    adjusts: ClassVar[tuple[str, ...]] = ("buffer_size",)
 
     def check_shared_replay(self, agent: Agent) -> None:
         if (exponent := agent.config.priority_exponent) != 0.0:
@@ -183,7 +184,7 @@ class OffPolicyLearning(LearningKind):
 
     def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
         if self.actor_priorities(context):
-            return functools.partial(PrioritisingActor, context.agent, context.engine.spaces)
+            return functools.partial(PrioritisingActor, context.agent, context.engine.spaces, self.view(context))
         return super().make_actor(context)
 
 
@@ -193,7 +194,7 @@ class RecordedTransitionLearning(OfflineLearning):
     of: the kind of learning that the replay is from.
     """
 
-    config = OffPolicyConfig
+    config: ClassVar[type[Any]] = OffPolicyConfig
 
     def __init__(self, of: OffPolicyLearning):
         self.of = of
@@ -240,10 +241,10 @@ class PrioritisingActor:
 
     state_size = 0
 
-    def __init__(self, agent: Agent, spaces: Spaces):
+    def __init__(self, agent: Agent, spaces: Spaces, view: View):
         self._engine, self._config = NumpyEngine(agent, spaces), agent.config
         self._hyper = all_at(agent.config, self._engine.layout.hyper, 0, 1)
-        self._view = transitions(agent.config)
+        self._view = view
         self.weights, self.act = self._engine.weights, self._engine.act
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
@@ -254,7 +255,7 @@ class PrioritisingActor:
     def errors(self, steps: Steps) -> np.ndarray:
         """Temporal-difference errors [T, N] float32; NaN where the n-step target lies beyond these steps."""
         times, n = steps.shape
-        ring = Ring(self._engine.spaces, times * n, n)
+        ring = Ring(self._engine.spaces, times * n, n, reward_shape=steps.reward.shape[2:])
         ring.add(dataclasses.replace(steps, columns=np.arange(n)))
         rows = np.arange(times * n)
         batch = self._view(ring, rows, np.ones(len(rows), np.float32))
@@ -262,6 +263,9 @@ class PrioritisingActor:
         ended = steps.terminated | steps.truncated
         complete = np.logical_or.accumulate(ended[::-1])[::-1]
         complete[: max(0, times - self._config.n_step + 1)] = True
+        if ACTIVE in batch.extras:  # the next turn of each agent is among these steps
+            known = (batch.extras[ACTIVE] > 0) | (batch.observation[STATUS] != ACTING)
+            complete &= known.all(-1).reshape(times, n)
         return np.where(complete, errors, np.nan).astype(np.float32)
 
 

@@ -38,7 +38,8 @@ class OfflineLearning(LearningKind):
     steps_environments = False
 
     def __init__(self, name: str = "transitions", view: Callable[[float], View] = OneStep):
-        self.name, self._view = name, view
+        self.name: str = name
+        self._view = view
 
     def replay(self, context: TrainingContext) -> Replay:
         return replay_for(context, 0, functools.partial(self.buffer, context))

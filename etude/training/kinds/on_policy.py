@@ -52,7 +52,7 @@ class OnPolicyLearning(LearningKind):
     multi_agent = True
     log_prob = True
     whole_rollouts = True
-    adjusts = ("rollout_length",)
+    adjusts: ClassVar[tuple[str, ...]] = ("rollout_length",)
 
     def replay(self, context: TrainingContext) -> Replay:
         view, selector = self.view(context), self.selector(context.agent.config)
@@ -139,7 +139,7 @@ class OnPolicySequenceLearning(OnPolicyLearning):
     """The same for agents with a recurrent state: the sequences that each environment's rollout is cut into."""
 
     name = "advantage_sequences"
-    config = OnPolicySequenceConfig
+    config: ClassVar[type[Any]] = OnPolicySequenceConfig
     multi_agent = False
 
     def selector(self, config: Any) -> Selector:
@@ -161,7 +161,7 @@ class OnPolicySchedule:
     def __init__(self, config: OnPolicyConfig, count: int):
         self.config, self.count = config, count
         self._rows = config.rollout_length * count
-        self.examples = max(1, min(config.minibatch_size or self._rows, self._rows) // config.example_length)
+        self.examples: int = max(1, min(config.minibatch_size or self._rows, self._rows) // config.example_length)
 
     def steps_until_update(self, step: int, stored: int) -> int:
         return self.config.rollout_length - stored // self.count % self.config.rollout_length

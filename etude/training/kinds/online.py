@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 from etude.agent import ActsBy, Agent
 from etude.base.spaces import Space
@@ -20,7 +20,7 @@ from etude.training.sources import Sources
 class OfflineToOnlineLearning(OfflineLearning):
     """Recorded transitions, which collected ones may join."""
 
-    config = OfflineToOnlineConfig
+    config: ClassVar[type[Any]] = OfflineToOnlineConfig
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return FineTuning(self) if data.online else self
@@ -32,7 +32,7 @@ class FineTuning(OffPolicyLearning):
     offline: how it learned from them.
     """
 
-    config = OfflineToOnlineConfig
+    config: ClassVar[type[Any]] = OfflineToOnlineConfig
     multi_agent = False
 
     def __init__(self, offline: OfflineToOnlineLearning):

@@ -24,9 +24,13 @@ class NetworkPair:
         self.mutation, self._child = mutation, child
         self.before: dict[str, LayerUnits] = parent.layer_units()
         self.after: dict[str, LayerUnits] = child.layer_units()
-        self.labels = {name: labelled(i, layer.units) for i, (name, layer) in enumerate(self.before.items())}
+        self.labels: dict[str, np.ndarray] = {
+            name: labelled(i, layer.units) for i, (name, layer) in enumerate(self.before.items())
+        }
         self.read: dict[str, np.ndarray] = parent.input_labels(self.labels)  # labels of inputs, by layer
-        self.source = {name: self._source(layer) for name, layer in self.after.items()}  # None: the layer is new
+        self.source: dict[str, str | None] = {
+            name: self._source(layer) for name, layer in self.after.items()
+        }  # None: the layer is new
 
     def _source(self, layer: LayerUnits) -> str | None:
         number, kind = layer.number, self.mutation.kind
@@ -85,7 +89,9 @@ class MemberSurgery:
 
     def __init__(self, pair: NetworkPair, member: NetworkMember, units: dict[str, np.ndarray] | None = None):
         self._pair, self._member = pair, member
-        self.units = units or {name: self._origins(name, layer) for name, layer in pair.after.items()}
+        self.units: dict[str, np.ndarray] = units or {
+            name: self._origins(name, layer) for name, layer in pair.after.items()
+        }
         self._read = pair.child_labels(self.units)
 
     def mapped(self, arrays: Arrays, fresh: Arrays) -> dict[str, np.ndarray]:
