@@ -11,7 +11,7 @@ import etude
 from etude.algorithms import PPOConfig
 from etude.base.errors import EtudeError
 
-CONFIG = PPOConfig(rollout_length=PPO_TINY.rollout_length, minibatch_size=32, epochs=1)
+CONFIG = PPOConfig(rollout_length=PPO_TINY.rollout_length, minibatch_size=32, epochs=1, normalize_observation=False)
 
 
 @pytest.mark.parametrize("case", [*OBSERVATIONS, *OTHERS], ids=lambda case: case.kind)
