@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from etude.multi_agent.policies import Policies
     from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
     from etude.report.plots import plot
-    from etude.run import Run, load
+    from etude.run import Run, load, resume
     from etude.solo.agent import RL, RL_pytorch
     from etude.training.build import config_for as config  # a function; the module is `etude.config`
     from etude.training.build.assemble import assemble
@@ -78,6 +78,7 @@ __all__ = [
     "record",
     "replayed",
     "report",
+    "resume",
     "sweep",
     "target",
     "tuning",
@@ -99,7 +100,7 @@ _EXPORTS = {
     "etude.multi_agent.policies": "Policies",
     "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent target",
     "etude.report.plots": "plot",
-    "etude.run": "Run load",
+    "etude.run": "Run load resume",
     "etude.solo.agent": "RL RL_pytorch",
     "etude.training.build.assemble": "assemble",
     "etude.training.callbacks": "Callback",
@@ -133,4 +134,4 @@ if not TYPE_CHECKING:  # type checkers know what is not there
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted([*__all__, "__version__"])

@@ -14,6 +14,7 @@ from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
+from etude.base.summary import brief
 from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
 from etude.networks.specs import feature_count
 
@@ -32,6 +33,13 @@ class Config:
     normalize_reward: bool = False  # divide by the running standard deviation of the discounted return
     optimizer: Optimizer = Adam()  # one of `etude.optimizers`: Adam, AdamW, RMSProp, SGD or Lion
     adapt: tuple[Adapt, ...] = ()  # rules by which hyperparameters adjust themselves
+
+    def __init_subclass__(cls) -> None:
+        if "__repr__" not in vars(cls):
+            cls.__repr__ = Config.__repr__  # type: ignore[method-assign]  # which `dataclass` then leaves as it is
+
+    def __repr__(self) -> str:
+        return brief(self)
 
     def __new__(cls, *_: Any, **given: Any) -> Self:
         if given:  # a copy is made without

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A2CConfig
@@ -93,11 +94,18 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
 OTHER_NAMES = {"pg": "reinforce"}  # that algorithms go by elsewhere
 
 
+def named(name: str) -> str:
+    """What an algorithm is called in `ALGORITHMS`: ppo where it is PPO elsewhere; other names as they are."""
+    plain = re.sub(r"[-+ ]", "_", name.lower())
+    plain = OTHER_NAMES.get(plain, plain)
+    return plain if plain in ALGORITHMS else name
+
+
 def find(name: str) -> tuple[type[Agent], type]:
     """The agent class and the config class of an algorithm; raises ConfigError with the names that there are."""
     if not isinstance(name, str):
         raise ConfigError(f"An algorithm is a name such as 'ppo', or an agent such as PPO(PPOConfig()); got {name!r}.")
-    name = OTHER_NAMES.get(name, name)
+    name = named(name)
     if name not in ALGORITHMS:
         near = difflib.get_close_matches(name.lower().replace("-", "_"), ALGORITHMS, 1)
         meant = f" Did you mean {near[0]}?" if near else ""
@@ -187,5 +195,6 @@ __all__ = [
     "TD3Config",
     "UnrollsConfig",
     "find",
+    "named",
     "for_several",
 ]

@@ -4,14 +4,26 @@ what to do."""
 from __future__ import annotations
 
 import pickle
+import re
 from collections.abc import Mapping
 from typing import Any
 
+_OPTIONS = re.compile(r" \((?:etude [^()]*)?--[a-z][^()]*\)")
+
 
 class EtudeError(Exception):
-    """Base of every error that etude raises on purpose."""
+    """Base of every error that etude raises on purpose. A message has options of the command line in brackets, behind
+    the argument that Python has; Python's own messages go without."""
 
     in_all_processes = False  # whether all processes of a run raise it, and none waits for another
+
+    def __str__(self) -> str:
+        return _OPTIONS.sub("", self.with_options)
+
+    @property
+    def with_options(self) -> str:
+        """The message as the command line shows it."""
+        return super().__str__()
 
 
 class ConfigError(EtudeError, ValueError):

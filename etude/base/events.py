@@ -171,7 +171,11 @@ class Finished:
     step: int
     reason: str
     seconds: float
-    totals: dict[str, int] = field(default_factory=dict)  # episodes, updates, workers replaced, ...
+    totals: dict[str, int] = field(default_factory=dict)  # episodes and gradient steps
+
+    def __repr__(self) -> str:
+        counted = "".join(f", {value:,} {name.replace('_', ' ')}" for name, value in self.totals.items())
+        return f"<Finished at step {self.step:,} ({self.reason}) after {self.seconds:.1f} s{counted}>"
 
 
 Event = (

@@ -1,8 +1,8 @@
-"""Steps and batches as a table of text: names, shapes, types and ranges."""
+"""Data as text: arrays as a table of names, shapes, types and ranges; settings as what differs from their defaults."""
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 import numpy as np
@@ -33,3 +33,13 @@ def _line(name: str, array: np.ndarray) -> tuple[str, ...]:
     if not numbers.size or numbers.dtype.kind not in "biuf":
         return (name, *shown, "", "", "")
     return (name, *shown, *(f"{number:.4g}" for number in (numbers.min(), numbers.max(), numbers.mean())))
+
+
+def brief(data: Any) -> str:
+    """A dataclass as the call that makes it, with those fields alone that differ from their defaults; else its repr."""
+    if not is_dataclass(data) or isinstance(data, type):
+        return repr(data)
+    given = [(field, getattr(data, field.name)) for field in fields(data) if field.init and field.repr]
+    default = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f, _ in given}
+    changed = [f"{field.name}={brief(value)}" for field, value in given if value != default[field.name]]
+    return f"{type(data).__name__}({', '.join(changed)})"

@@ -4,7 +4,7 @@ config.json                          what was asked for
 metrics.jsonl                        what was measured
 checkpoints/step_000050000.etude     the last few, from any of which the run continues
 checkpoints/best.etude               the agent with the highest evaluated return
-tensorboard/  curve.png  video/
+tensorboard/NAME/  curve.png  video/
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import etude.checkpoint as checkpoint
+from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
 from etude.base.stacks import answer_requests
 from etude.checkpoint import plain
@@ -58,9 +59,9 @@ class RunDirectory:
         self.config, self.metrics, self.curve = (
             self.path / name for name in ("config.json", "metrics.jsonl", "curve.png")
         )
-        self.checkpoints, self.tensorboard, self.video = (
-            self.path / name for name in ("checkpoints", "tensorboard", "video")
-        )
+        self.checkpoints, events, self.video = (self.path / name for name in ("checkpoints", "tensorboard", "video"))
+        # TensorBoard calls what it shows as folders are called: runs are told apart below any folder that it is given.
+        self.tensorboard = events if any(events.glob("events.*")) else events / self.path.absolute().name
         self.best: Path = self.checkpoints / "best.etude"
         self._lock: checkpoint.Lock | None = None
 
@@ -76,7 +77,8 @@ class RunDirectory:
         except OSError as error:
             where = ROOT if path is None else path
             raise ConfigError(
-                f"The run directory {where} cannot be made: {error.strerror or error}. Give another one: --run-dir."
+                f"The run directory {where} cannot be made: {error.strerror or error}. Give "
+                "another one: run_dir= (--run-dir)."
             ) from error
         try:
             directory.lock()
@@ -104,7 +106,7 @@ class RunDirectory:
         return directory
 
     def _refuse_links(self) -> None:
-        for folder in (self.checkpoints, self.tensorboard):
+        for folder in (self.checkpoints, self.path / "tensorboard", self.tensorboard):
             if folder.is_symlink():
                 raise UntrustedError(f"{folder} is a link: the run would write to {str(folder.resolve())!r}.", {})
 
@@ -147,7 +149,7 @@ class RunDirectory:
         except checkpoint.Locked as error:
             raise ConfigError(
                 f"Another run is writing to {self.path} ({error}). Wait until it has ended, or give another directory: "
-                "--run-dir."
+                "run_dir= (--run-dir)."
             ) from error
         except OSError as error:
             if path.is_symlink():
@@ -159,13 +161,13 @@ class RunDirectory:
         if saved or self.best.exists():
             step = f", saved up to step {max(saved)}" if saved else ""
             raise ConfigError(
-                f"{self.path} holds a run already{step}. Continue it with: etude resume {self.path} - or give the new "
-                "run a directory of its own: --run-dir."
+                f"{self.path} holds a run already{step}. Continue it: etude.resume({str(self.path)!r}) or `etude "
+                f"resume {self.path}`. Or give the new run a directory of its own: run_dir= (--run-dir)."
             )
         if self.metrics.exists() and self.metrics.stat().st_size:
             raise ConfigError(
                 f"{self.path} holds the metrics of a run that ended before its first checkpoint, and a new run would "
-                "mix its own with them. Delete it, or give the new run a directory of its own: --run-dir."
+                "mix its own with them. Delete it, or give the new run a directory of its own: run_dir= (--run-dir)."
             )
 
     def close(self) -> None:
@@ -271,6 +273,8 @@ def read_run(path: Path, expect: tuple[str, ...], skip: tuple[str, ...] = (), be
     """The state of a run in a checkpoint file, or in the newest complete checkpoint of a run directory, or its best;
     `expect` and `skip` as in `checkpoint.read`. CheckpointError where there is none."""
     if path.is_file():
+        if "agent" in checkpoint.inspect(path).components:
+            raise _own_agent(path)
         return Loaded(checkpoint.read(path, expect, skip), path, [])
     if not path.is_dir():
         raise CheckpointError(f"There is no run at {path}. Give a run directory, or a checkpoint file (*.etude).")
@@ -278,6 +282,17 @@ def read_run(path: Path, expect: tuple[str, ...], skip: tuple[str, ...] = (), be
     if best:
         return Loaded(checkpoint.read(directory.best, expect, skip), directory.best, [])
     return directory.load(expect, skip)
+
+
+def _own_agent(path: Path) -> CheckpointError:
+    """Why the file of an agent of one's own is no run, and what to do with it."""
+    held = Stored(checkpoint.read(path, skip=("training",)), "").table()["agent"].table()
+    name = held["class"].text()[:60] if "class" in held else "Agent"
+    return CheckpointError(
+        f"{path} holds an agent of one's own, of the class {name}, and no code. Make one and restore it: agent = "
+        f"{name}(); agent.restore({str(path)!r}). It goes on with agent.set(...) and agent.train(...) (etude evaluate "
+        f"and etude watch take {path} --agent FILE.py:{name})."
+    )
 
 
 def numbered(root: Path, name: str) -> Path:

@@ -88,7 +88,7 @@ def _run(given: list[str]) -> int:
     except EtudeError as error:
         if debug:
             traceback.print_exc()
-        text = _with_command(error, given) if isinstance(error, UntrustedError) else error
+        text = _with_command(error, given) if isinstance(error, UntrustedError) else error.with_options
         complain(f"etude: {text}")
         return USAGE_ERROR
     except OSError as error:

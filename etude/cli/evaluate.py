@@ -24,6 +24,7 @@ class Evaluate:
     task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
     checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
     env: str | None = None  # another environment with the same spaces; None: the run's
+    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
     trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
@@ -32,8 +33,13 @@ def main(arguments: Sequence[str]) -> int:
     names, rest = split_positionals(arguments)
     options: Evaluate = parse(Evaluate, rest, "evaluate RUN")
     path = one_run(names, "evaluate")
-    from etude.cli.runs import trained
+    from etude.cli.runs import own_agent, trained
 
+    if options.agent is not None:
+        own = own_agent(path, options.agent)
+        found = own.evaluate(options.episodes, options.seed or 0, options.max_steps or 10_000)
+        say(f"{type(own).__name__} after {own.total_episode:,} episodes: {found}")
+        return 0
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         given = task(options.task)
         found = run.evaluate(options.episodes, options.seed, options.max_steps, task=given, steps=options.steps)

@@ -12,23 +12,21 @@ from typing import Literal
 
 from tyro.conf import UseAppendAction
 
-from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
     Quiet,
     executor,
+    goes_on,
     parse,
     resumed_options,
     run_arguments,
-    split_positionals,
     with_address,
 )
 from etude.cli.output import rows, say
-from etude.cli.train import data_sources, keeps_preset, offered_for
+from etude.cli.train import asked, data_sources
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
 
-USAGE = "evolve ALGORITHM ENV"
 OF_EVOLUTION = (
     "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "workers", "shared_replay",
 )  # fmt: skip
@@ -76,6 +74,7 @@ class Evolve:
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     folder: Path | None = None  # of the evolution; None: a new one in studies/
     resume: Path | None = None  # go on with the evolution in this folder; instead of ALGORITHM and ENV
+    # -- further
     data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
@@ -94,25 +93,13 @@ class Evolve:
 
 def main(arguments: Sequence[str]) -> int:
     """Evolve, with a live table; then say where the best member is."""
-    names, rest = split_positionals(with_address(arguments))
-    if len(names) != 2:
-        if "--help" in rest or "-h" in rest:
-            parse(Evolve, rest, USAGE)
-        if not names and "--resume" in {argument.partition("=")[0] for argument in rest}:
-            return _resume(parse(Evolve, rest, USAGE), rest)
-        raise ConfigError(
-            f"evolve takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
-            f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
-        )
-    algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    offered = offered_for(algorithm, env, rest, Evolve)
-    options = parse(offered, rest, f"evolve {algorithm} {env}")
-    if options.resume is not None:
-        raise ConfigError("--resume goes without ALGORITHM and ENV: they are those of the evolution.")
+    if goes_on(arguments):
+        return _resume(parse(Evolve, with_address(arguments), "evolve"), arguments)
+    algorithm, env, options, config = asked(arguments, Evolve, "evolve", ", or --resume FOLDER alone")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {**run_arguments(options), "data": data_sources(options.data)}
     given["executor"] = executor(options.jobs, options.devices, options.ray)
-    given["config"] = None if keeps_preset(options, offered) else options.set
+    given["config"] = config
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)
     with Evolution(
         algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,

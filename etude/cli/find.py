@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,12 +10,11 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
-from etude.cli.options import Quiet, parse, run_arguments, split_positionals
+from etude.cli.options import Quiet, asks_for_help, parse, run_arguments, split_positionals
 from etude.cli.output import rows, say
-from etude.cli.train import keeps_preset, offered_for
+from etude.cli.train import asked
 
 USAGE = "find lr|optimizer ALGORITHM ENV"
 
@@ -28,6 +26,7 @@ class FindOptions:
     steps: int = 100_000  # environment steps at most
     episodes: int | None = None  # end after so many episodes; None: no limit
     seed: int = 0  # of everything that is random
+    # -- further
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     envs: int | None = None  # environments stepped in parallel; None: as in etude train
@@ -83,33 +82,24 @@ KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimize
 
 def main(arguments: Sequence[str]) -> int:
     """Find, and print what was found and why. Returns 1 where nothing was."""
-    names, rest = split_positionals(arguments)
-    if len(names) != 3 or names[0] not in KINDS:
-        if "--help" in rest or "-h" in rest:
-            parse(KINDS.get(names[0] if names else "lr", FindRate), rest, USAGE)
+    what = arguments[0] if arguments else ""
+    if what not in KINDS:
+        if asks_for_help(arguments):
+            parse(FindRate, arguments, USAGE)
         raise ConfigError(
-            f"find takes lr or optimizer, an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its "
-            f"options; got {' '.join(names) or 'nothing'}. Usage: etude {USAGE} [options]"
+            f"find takes lr or optimizer, an algorithm and an environment, before its options; got "
+            f"{' '.join(split_positionals(arguments)[0]) or 'nothing'}. Usage: etude {USAGE} [options]"
         )
-    what, algorithm, env = names[0], OTHER_NAMES.get(names[1], names[1]), names[2]
-    offered = offered_for(algorithm, env, rest, KINDS[what])
-    steps = [("steps", int, dataclasses.field(default=KINDS[what].steps))]  # in the place of the preset's
-    offered = dataclasses.make_dataclass(offered.__name__, steps, bases=(offered,), frozen=True)
-    offered.__doc__ = KINDS[what].__doc__
-    options = parse(offered, rest, f"find {what} {algorithm} {env}")
-    with _run(algorithm, env, options, None if keeps_preset(options, offered) else options.set) as run:
-        if what == "optimizer":
-            return _find_optimizer(run, options)
-        return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(rest)])
-
-
-def _run(algorithm: str, env: str, options: Any, config: Any) -> Any:
+    algorithm, env, options, config = asked(arguments[1:], KINDS[what], f"find {what}", steps=KINDS[what].steps)
     from etude.run import Run
 
-    return Run(algorithm, env, config=config, seed=options.seed, **run_arguments(options))
+    with Run(algorithm, env, config=config, seed=options.seed, **run_arguments(options)) as run:
+        if what == "optimizer":
+            return _find_optimizer(run, options)
+        return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(arguments[3:])])
 
 
-def _of_training(arguments: list[str]) -> list[str]:
+def _of_training(arguments: Sequence[str]) -> list[str]:
     """The options that `etude train` takes in the same sense, each with its values."""
     kept: list[str] = []
     keeps = True

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from ast import literal_eval
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -12,7 +14,8 @@ from tyro.conf import arg
 from etude.base import schedules
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, schedule_text
-from etude.cli.field_help import description, struct_rule
+from etude.cli.field_help import description, for_help, struct_rule
+from etude.report.streams import Lasting
 
 Verbose = Annotated[bool, arg(aliases=("-v",))]
 Quiet = Annotated[bool, arg(aliases=("-q",))]
@@ -21,7 +24,8 @@ SCHEDULE = "FLOAT[:END[:FRACTION|@STEPS]]"
 
 
 def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
-    """An instance of the dataclass `options`. Prints help, or what is wrong with the arguments, and exits (0 or 2).
+    """An instance of the dataclass `options`. Prints help (of all options for `--help all`), or what is wrong with the
+    arguments, and exits (0 or 2).
 
     Unions of dataclasses (network specs) take the kind of their default; a number that may be a schedule is written
     as `base.schedules.schedule` reads it.
@@ -31,14 +35,28 @@ def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
     registry = tyro.constructors.ConstructorRegistry()
     registry.primitive_rule(_schedule_rule)
     registry.struct_rule(struct_rule)
-    return tyro.cli(
-        options,
-        prog=f"etude {command}",
-        description=description(options),
-        args=list(arguments),
-        config=(tyro.conf.AvoidSubcommands,),
-        registry=registry,
-    )
+    shown, given, more = options, list(arguments), ""
+    if asks_for_help(given):
+        whole = given[-1] == "all"
+        shown, given = for_help(options, whole), ["--help"]
+        more = "" if whole or shown is options else f"`etude {command} --help all` lists all options.\n"
+    with redirect_stdout(Lasting(sys.stdout)) as output:  # type: ignore[type-var]
+        try:
+            return tyro.cli(
+                shown,
+                prog=f"etude {command}",
+                description=description(options),
+                args=given,
+                config=(tyro.conf.AvoidSubcommands,),
+                registry=registry,
+            )
+        finally:
+            output.write(more)
+
+
+def asks_for_help(arguments: Sequence[str]) -> bool:
+    """Whether options are to be listed, and nothing is to be done."""
+    return bool({"-h", "--help"} & set(arguments))
 
 
 def _schedule_rule(info: Any) -> Any:
@@ -154,6 +172,14 @@ def executor(jobs: int, devices: Sequence[str] = (), ray: str | None = None) -> 
             f"--devices {' '.join(devices)} --ray {ray}: an actor on Ray has one CPU. Leave one of the two out."
         )
     return RayExecutor(jobs, ray)
+
+
+def goes_on(arguments: Sequence[str]) -> bool:
+    """Whether --resume is given; ConfigError where an algorithm is, too."""
+    given = any(argument.partition("=")[0] == "--resume" for argument in arguments) and not asks_for_help(arguments)
+    if given and split_positionals(arguments)[0]:
+        raise ConfigError("--resume goes without ALGORITHM and ENV: they are those of what goes on.")
+    return given
 
 
 def resumed_options(options: Any, arguments: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
@@ -35,12 +37,15 @@ def leave_what_is_gone() -> None:
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
-def rows(table: Iterable[Sequence[str]], indent: str = "") -> None:
-    """Lines with aligned columns."""
+def rows(table: Iterable[Sequence[str]], indent: str = "", wrap: bool = False) -> None:
+    """Lines with aligned columns. wrap: the last column within the width of the terminal."""
     lines = [[str(cell) for cell in row] for row in table]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    left = sum(widths[:-1]) + 2 * len(widths[:-1]) + len(indent)
     for line in lines:
-        say(indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
+        text = indent + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+        width = max(shutil.get_terminal_size().columns, left + 30)
+        say(textwrap.fill(text, width, subsequent_indent=" " * left, break_on_hyphens=False) if wrap else text)
 
 
 def next_commands(directory: str) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Literal
 from etude.base.errors import ConfigError
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import say
+from etude.cli.runs import episodes_of
+from etude.report.plots import draw_episodes
 
 if TYPE_CHECKING:
     from etude.report.series import Series
@@ -35,6 +37,11 @@ def main(arguments: Sequence[str]) -> int:
     """Draw, and say where."""
     paths, rest = split_positionals(arguments)
     options: Plot = parse(Plot, rest, "plot RUN...")
+    if len(paths) == 1 and (episodes := episodes_of(Path(paths[0]))) is not None:
+        output = options.output or Path(paths[0]).with_suffix(f".{options.format or 'png'}")
+        draw_episodes(episodes, output)
+        say(f"Drawn: {output}")
+        return 0
     from etude.report.configurations import compared
     from etude.report.plots import draw_run, draw_runs
     from etude.report.series import METRICS, RETURN, find_runs

@@ -81,38 +81,35 @@ def _with_hyperparameters(path: Path) -> type:
 
 def _resume(path: Path, options: Any) -> int:
     from etude.cli.sessions import Output, carry_out
-    from etude.run import Schedule, from_state
-    from etude.run.shared_rows import with_rows
-    from etude.training.build import resumed_directory
+    from etude.run import Schedule, resumed
 
     display, changed = shown(options), _changed(options)
-    with resumed_directory(path, options.trust, options.devices) as directory:
-        loaded = directory.load()
-        for note in [*directory.notes, *loaded.notes] if display != "nothing" else []:
+    run = resumed(path, trust=options.trust, **changed)
+    assert run.directory is not None
+    with run.directory as directory, run:
+        for note in directory.notes if display != "nothing" else []:
             say(note)
-        state = with_rows(loaded.state, loaded.path)
-        with from_state(state, run_dir=directory, trust=options.trust, **changed) as run:
-            total = options.steps or run.learner.progress.total
-            if total <= run.step:
-                raise ConfigError(
-                    f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
-                    f"etude resume {path} --steps {2 * run.step}"
-                )
-            config = directory.read_config()
-            try:
-                schedule = Schedule(**config["schedule"])
-            except (KeyError, TypeError) as error:  # no schedule, no dict, or a name that it does not have
-                held = f"{config.get('schedule', 'missing')!r:.60} ({error})"
-                raise ConfigError(
-                    f"{directory.config}: schedule is {held}; expected the arguments of `train` by name. The file "
-                    f"was changed. The checkpoints go on without it: etude.load({str(path)!r}).train(steps)."
-                ) from error
-            if options.target is not None:
-                schedule = dataclasses.replace(schedule, target=options.target)
-            recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)
-            format = options.output_format or (recorded.format if recorded is not None else "parquet")
-            output = recorded if options.output is None else Output(options.output, format)
-            return carry_out(run, total - run.step, schedule, display, output)
+        total = options.steps or run.learner.progress.total
+        if total <= run.step:
+            raise ConfigError(
+                f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
+                f"etude resume {path} --steps {2 * run.step}"
+            )
+        config = directory.read_config()
+        try:
+            schedule = Schedule(**config["schedule"])
+        except (KeyError, TypeError) as error:  # no schedule, no dict, or a name that it does not have
+            held = f"{config.get('schedule', 'missing')!r:.60} ({error})"
+            raise ConfigError(
+                f"{directory.config}: schedule is {held}; expected the arguments of `train` by name. The file "
+                f"was changed. The checkpoints go on without it: etude.resume({str(path)!r}).train(steps)."
+            ) from error
+        if options.target is not None:
+            schedule = dataclasses.replace(schedule, target=options.target)
+        recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)
+        format = options.output_format or (recorded.format if recorded is not None else "parquet")
+        output = recorded if options.output is None else Output(options.output, format)
+        return carry_out(run, total - run.step, schedule, display, output)
 
 
 def _go_online(path: Path, options: Any) -> int:

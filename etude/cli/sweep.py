@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import Quiet, parse, run_arguments, split_positionals
+from etude.cli.options import Quiet, run_arguments
 from etude.cli.output import rows, say
-from etude.cli.train import STEPS, keeps_preset, offered_for
+from etude.cli.train import STEPS, asked
 
 if TYPE_CHECKING:
     from etude.tuning import Sweep
 
-USAGE = "sweep ALGORITHM ENV"
 OF_SWEEP = (
     "steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every", "vectorization",
 )  # fmt: skip
@@ -43,6 +41,7 @@ class SweepOptions:
     evaluate_every: int | None = None  # environment steps between evaluations of a run; None: none, curves of training
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints of a run; None: a quarter of it
+    # -- further
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
     envs: int | None = None  # environments stepped in parallel by each run; None: as in etude train
@@ -59,23 +58,13 @@ class SweepOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Train all seeds, with a progress bar; then list what they came to."""
-    names, rest = split_positionals(arguments)
-    if len(names) != 2:
-        if "--help" in rest or "-h" in rest:
-            parse(SweepOptions, rest, USAGE)
-        raise ConfigError(
-            f"sweep takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
-            f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
-        )
-    algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    offered = offered_for(algorithm, env, rest, SweepOptions)
-    options = parse(offered, rest, f"sweep {algorithm} {env}")
+    algorithm, env, options, config = asked(arguments, SweepOptions, "sweep")
     if options.seeds < 1 or options.first_seed < 0:
         raise ConfigError(
             f"--seeds {options.seeds} --first-seed {options.first_seed}: expected at least 1 seed, counted from 0 or "
             "more."
         )
-    return _carry_out(algorithm, env, options, None if keeps_preset(options, offered) else options.set, arguments)
+    return _carry_out(algorithm, env, options, config, arguments)
 
 
 def _carry_out(algorithm: str, env: str, options: Any, config: Any, arguments: Sequence[str]) -> int:

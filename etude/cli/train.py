@@ -5,22 +5,23 @@ from __future__ import annotations
 import copy
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from tyro.conf import UseAppendAction
 
 import etude.presets as presets
-from etude.algorithms import ALGORITHMS, OTHER_NAMES
+from etude.algorithms import ALGORITHMS, named
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
-from etude.base.other_libraries import INSTEAD
+from etude.base.other_libraries import INSTEAD, explain
 from etude.cli.config_file import read_config
 from etude.cli.options import (
     Quiet,
     Verbose,
+    asks_for_help,
     explorer,
     parse,
     run_arguments,
@@ -39,9 +40,9 @@ OPTIONS = {  # for arguments of `Run` and the config that have another name here
     "env_args": "--env-arg",
     "wrappers": "--wrapper",
     "network": "--set.network.widths",
+    "environment": "ENV, after the algorithm",
 }
 NETWORKS = {"mlp": Mlp, "conv": Conv}
-USAGE = "train ALGORITHM ENV"
 
 
 @dataclass(frozen=True)
@@ -54,81 +55,104 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
-    target: float | None = None  # stop when the mean return of an evaluation reaches it
     seed: int = 0  # of all random numbers: equal seeds give equal runs
+    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
+    envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
+    workers: int = 0  # worker processes that collect; 0: this process
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
     device: str = "auto"  # auto, cpu, cuda, cuda:1
-    devices: int | Literal["all"] | None = None  # devices to train on; torch: as many processes, from torchrun
-    compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
-    envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
-    policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
-    workers: int = 0  # worker processes that collect; 0: this process
-    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
-    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
-    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
+    target: float | None = None  # stop when the mean return of an evaluation reaches it
     evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
-    evaluate_episodes: int = 10  # whole episodes in an evaluation
-    evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
-    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
-    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
-    estimate_every: int | None = None  # environment steps between off-policy estimates from recorded episodes
-    estimate_data: str | None = None  # their file; None: --data
-    estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
-    estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
-    save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
+    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    # -- learning
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
-    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
     adapt: UseAppendAction[tuple[str, ...]] = ()  # SIGNAL:HYPERPARAMETER, such as ess:batch_size; adjusts the latter
+    explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
+    start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
+    # -- environment
+    policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
     frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     keep_info: UseAppendAction[tuple[str, ...]] = ()  # name of a number in info that becomes a metric of episodes
-    verbose: Verbose = False  # print every event instead of a progress bar
-    quiet: Quiet = False  # print nothing but errors
-    start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
+    # -- evaluation
+    evaluate_episodes: int = 10  # whole episodes in an evaluation
+    evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
+    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
+    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
+    save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
+    # -- machine
+    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
+    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
+    devices: int | Literal["all"] | None = None  # devices to train on; torch: as many processes, from torchrun
+    compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
+    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
+    # -- data
+    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
     output: Path | None = None  # folder to record all episodes in
     output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
-    explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
+    estimate_every: int | None = None  # environment steps between off-policy estimates from recorded episodes
+    estimate_data: str | None = None  # their file; None: --data
+    estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
+    estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
+    # -- display
+    verbose: Verbose = False  # print every event instead of a progress bar
+    quiet: Quiet = False  # print nothing but errors
 
 
 def main(arguments: Sequence[str]) -> int:
     """Train, with a progress bar; then say where the run is and what can be done with it."""
+    return _train(asked(arguments, Train, "train"))
+
+
+class Asked(NamedTuple):
+    """What a command was asked to learn, and its options. config: None keeps the preset, or the defaults."""
+
+    algorithm: str
+    env: str
+    options: Any
+    config: Any
+
+
+def asked(arguments: Sequence[str], kind: type, command: str, example: str = "", **defaults: Any) -> Asked:
+    """What the arguments of a command, ALGORITHM ENV and options, stand for. Prints help, and exits, where they ask for
+    it; raises ConfigError for other names, and for options that are called otherwise here.
+
+    example: what an error says besides. defaults: of options, in the place of a preset's.
+    """
     names, rest = split_positionals(with_address(arguments))
+    usage = f"{command} ALGORITHM ENV"
     if len(names) != 2:
-        if "--help" in rest or "-h" in rest:
-            parse(with_hyperparameters(names[0], names[1] if len(names) > 1 else None) if names else Train, rest, USAGE)
+        if asks_for_help(rest):
+            parse(with_hyperparameters(named(names[0]), options=kind) if names else kind, rest, usage)
         raise ConfigError(
-            f"train takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options; got "
-            f"{' '.join(names) or 'neither'}. Usage: etude {USAGE} [options]"
+            f"{command} takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options{example}; "
+            f"got {' '.join(names) or 'neither'}. Usage: etude {usage} [options]"
         )
-    algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    offered = offered_for(algorithm, env, rest)
-    _refuse_other_names(rest, offered)
-    options = parse(offered, rest, f"train {algorithm} {env}")
-    display = shown(options)
-    untouched = keeps_preset(options, offered)
-    if untouched and display != "nothing" and (note := presets.none_for(algorithm, env)):
-        say(note)
-    return _train(algorithm, env, options, None if untouched else _config(options, offered().set.network))
+    algorithm, env = named(names[0]), names[1]
+    offered = offered_for(algorithm, env, rest, kind)
+    if defaults:
+        changed = [(name, type(value), dataclasses.field(default=value)) for name, value in defaults.items()]
+        offered = dataclasses.make_dataclass(kind.__name__, changed, bases=(offered,), frozen=True)
+        offered.__doc__ = kind.__doc__
+    _refuse_other_names(rest, offered, command, algorithm)
+    options = parse(offered, rest, f"{command} {algorithm} {env}")
+    chosen = options.config is not None or {options.network, options.optimizer} != {"auto"}
+    default = offered().set
+    return Asked(
+        algorithm, env, options, _config(options, default.network) if chosen or options.set != default else None
+    )
 
 
-def offered_for(algorithm: str, env: str, arguments: Sequence[str], options: type | None = None) -> Any:
+def offered_for(algorithm: str, env: str, arguments: Sequence[str], options: type) -> Any:
     """`with_hyperparameters` of what --config, --network and --optimizer among the arguments name."""
     file = _named_before_parsing(arguments, "--config")
     return with_hyperparameters(
         algorithm, env, _kind_named(arguments, "--network", NETWORKS), Path(file) if file else None,
         _kind_named(arguments, "--optimizer", OPTIMIZERS), options,
     )  # fmt: skip
-
-
-def keeps_preset(options: Any, offered: Any) -> bool:
-    """Whether parsed options leave all hyperparameters to the preset, or to the defaults."""
-    named = options.config is not None or {options.network, options.optimizer} != {"auto"}
-    return not named and options.set == offered().set
 
 
 def with_hyperparameters(
@@ -185,25 +209,32 @@ def _named_before_parsing(arguments: Sequence[str], option: str) -> str | None:
     )
 
 
-def _refuse_other_names(arguments: Sequence[str], offered: Any) -> None:
-    """Raise ConfigError for options that are called otherwise here, or are hyperparameters."""
+def _refuse_other_names(arguments: Sequence[str], offered: Any, command: str, algorithm: str) -> None:
+    """Raise ConfigError for options that are called otherwise here, or are hyperparameters, and for hyperparameters
+    that the algorithm does not have."""
     known = {field.name for field in dataclasses.fields(offered)}
-    hyperparameters = {field.name for field in dataclasses.fields(offered().set)}
+    hyperparameters = [field.name for field in dataclasses.fields(offered().set) if field.init]
     for argument in arguments:
-        name = argument.removeprefix("--").partition("=")[0].replace("-", "_")
-        if not argument.startswith("--") or name in known:
+        option = argument.partition("=")[0]
+        inner = option.startswith("--set.")
+        name = option.removeprefix("--").removeprefix("set.").partition(".")[0].replace("-", "_")
+        there = hyperparameters if inner else known
+        if not argument.startswith("--") or name in there or name.removeprefix("no_") in there:
             continue
+        begun = f"{algorithm} has no hyperparameter" if inner else f"{command} has no option"
         if name in hyperparameters:
-            raise ConfigError(f"train has no option --{name.replace('_', '-')}: it is --set.{name.replace('_', '-')}.")
+            raise ConfigError(f"{begun} {option}: it is --set.{name.replace('_', '-')}.")
         if hint := INSTEAD.get(name):
             words = re.findall(r"`(\w+)`", hint)
-            options = [option for word in words if (option := _option(word, known, hyperparameters))]
-            raise ConfigError(f"train has no option --{name.replace('_', '-')}: use {' or '.join(options) or hint}.")
+            options = [found for word in words if (found := _option(word, known, hyperparameters))]
+            raise ConfigError(f"{begun} {option}: use {' or '.join(options) or hint}.")
+        if inner:
+            raise ConfigError(explain(algorithm, [name], hyperparameters))
 
 
-def _option(word: str, known: set[str], hyperparameters: set[str]) -> str | None:
+def _option(word: str, known: set[str], hyperparameters: Collection[str]) -> str | None:
     """The option for an argument of `Run` or `train`, or a field of the config; None where there is none."""
-    if word in OPTIONS or word not in known | hyperparameters:
+    if word in OPTIONS or not (word in known or word in hyperparameters):
         return OPTIONS.get(word)
     return f"--{'' if word in known else 'set.'}{word.replace('_', '-')}"
 
@@ -270,12 +301,14 @@ def _estimate(options: Any) -> dict[str, Any] | None:
     return {"data": data, "methods": list(options.estimate_methods), "softened": softened}
 
 
-def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
+def _train(what: Asked) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import Output, carry_out
     from etude.run import Run
     from etude.training.build import check_launched, directory_for
 
+    algorithm, env, options, config = what
+    display = shown(options)
     check_launched(options.devices)
     names = (
         "seed", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices", "policies",
@@ -295,4 +328,6 @@ def _train(algorithm: str, env: str, options: Any, config: Any) -> int:
         name = f"{algorithm}-{env}-s{options.seed}"
         run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))
         with run.directory:
-            return carry_out(run, options.steps, schedule, shown(options), output)
+            if config is None and display != "nothing" and (note := presets.none_for(algorithm, env)):
+                say(note)
+            return carry_out(run, options.steps, schedule, display, output)

@@ -11,25 +11,23 @@ from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
-from etude.algorithms import ALGORITHMS, OTHER_NAMES
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
     Quiet,
     executor,
+    goes_on,
     parse,
     plain_value,
     resumed_options,
     run_arguments,
     schedule,
-    split_positionals,
     with_address,
 )
 from etude.cli.output import rows, say
-from etude.cli.train import STEPS, data_sources, keeps_preset, offered_for
+from etude.cli.train import STEPS, asked, data_sources
 
-USAGE = "tune ALGORITHM ENV"
 OF_STUDY = (
     "steps", "trials", "seeds", "folder", "evaluate_every", "evaluate_episodes", "target", "save_every", "seed",
     "workers",
@@ -61,6 +59,7 @@ class Tune:
     devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
     steps: int = STEPS  # environment steps of a trial
     target: float | None = None  # a trial ends when the mean return of an evaluation reaches it
+    # -- further
     evaluate_every: int | None = None  # environment steps between evaluations of a trial; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints of a trial; None: a tenth of it
@@ -85,23 +84,9 @@ class Tune:
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
-    names, rest = split_positionals(with_address(arguments))
-    if not names:
-        options: Any = parse(Tune, rest, USAGE)
-        if options.resume is None:
-            raise ConfigError(
-                f"tune takes an algorithm ({', '.join(ALGORITHMS)}) and an environment, before its options, or "
-                f"--resume FOLDER. Usage: etude {USAGE} --grid learning-rate 0.01 0.001"
-            )
-        return _resume(options, rest)
-    if len(names) != 2:
-        raise ConfigError(f"tune takes an algorithm and an environment; got {' '.join(names)}. Usage: etude {USAGE}")
-    algorithm, env = OTHER_NAMES.get(names[0], names[0]), names[1]
-    offered = offered_for(algorithm, env, rest, Tune)
-    options = parse(offered, rest, f"tune {algorithm} {env}")
-    if options.resume is not None:
-        raise ConfigError("--resume goes without ALGORITHM and ENV: they are those of the study.")
-    return _tune(algorithm, env, options, None if keeps_preset(options, offered) else options.set)
+    if goes_on(arguments):
+        return _resume(parse(Tune, with_address(arguments), "tune"), arguments)
+    return _tune(*asked(arguments, Tune, "tune", ", or --resume FOLDER alone"))
 
 
 def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,6 +24,7 @@ class Watch:
     task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
     checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
     env: str | None = None  # another environment with the same spaces; None: the run's
+    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
     trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
@@ -35,48 +36,28 @@ def main(arguments: Sequence[str]) -> int:
     if not has_display():
         if options.video is None:
             raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.gif")
-        render_without_display()
-    return _watch(path, options)
-
-
-def _watch(path: Path, options: Watch) -> int:
-    from etude.cli.runs import trained
-    from etude.envs import make_environment
-
-    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
-        mode = "rgb_array" if options.video else "human"
-        environment = make_environment(run.environment, render_mode=mode)
-        try:
-            if (given := run.task if options.task is None else task(options.task)) is not None:
-                environment.set_task(given)
-            if options.video is None:
-                for _ in play(run, environment, options):
-                    pass
-            else:
-                _film(run, environment, options)
-        finally:
-            environment.close()
+        render_without_display()  # before the environment is imported
+    _watch(path, options)
     return 0
 
 
-def play(run: Any, environment: Any, options: Watch) -> Iterator[None]:
-    """Play episodes with the best actions; yields after every reset and step, and prints each return."""
-    from etude.rollout import SingleEpisode
-    from etude.training.build import best_for
+def _watch(path: Path, options: Watch) -> None:
+    from etude.cli.runs import own_agent, trained
+    from etude.report.filming import watch
 
-    actor, left = run.actor(), options.max_steps
-    for number in range(options.episodes):
-        episode = SingleEpisode(environment, actor, best_for(run.agent, environment.spaces), options.seed + number)
-        yield from episode.steps(left)
-        left -= episode.length
-        cut = "" if episode.ended else f", cut off after {options.max_steps - left:,} steps"
-        say(f"episode {number + 1}: return {episode.reward:.1f}{cut}")
+    if options.agent is not None:
+        earned = own_agent(path, options.agent).animate_agent(options.max_steps, options.video, options.seed)
+        say(f"episode 1: return {earned:.1f}")
+        return
+    lengths: list[int] = []
 
+    def tell(episode: Any) -> None:
+        lengths.append(episode.length)
+        cut = "" if episode.ended else f", cut off after {sum(lengths):,} steps"
+        say(f"episode {len(lengths)}: return {episode.reward:.1f}{cut}")
 
-def _film(run: Any, environment: Any, options: Watch) -> None:
-    from etude.report.video import write_film
-
-    assert options.video is not None
-    fps = environment.render_fps
-    count = write_film((environment.render() for _ in play(run, environment, options)), options.video, fps)
-    say(f"{options.video}: {count} frames, {count / fps:.1f} s at {fps:g} frames per second")
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
+        of_episodes = options.episodes, options.max_steps, options.seed, task(options.task)
+        film = watch(run, options.video, *of_episodes, tell)
+        if film is not None:
+            say(repr(film))

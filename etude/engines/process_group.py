@@ -109,5 +109,5 @@ def lost(error: Exception) -> ReplicaError:
     reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
     return ReplicaError(
         f"A process of this run ended or does not answer ({reason}). Start all processes again, and continue from the "
-        "newest checkpoint: etude resume RUN --devices all."
+        "newest checkpoint: devices='all' (etude resume RUN --devices all)."
     )

@@ -9,6 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base import trees
+from etude.base.errors import ConfigError
 from etude.base.spaces import Origins, Space, Spaces, with_origins
 from etude.base.trees import Tree
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
@@ -100,7 +101,13 @@ class AdaptedEnvironment:
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
-        return self.env.render()
+        try:
+            return self.env.render()
+        except NotImplementedError as error:
+            raise ConfigError(
+                f"{type(self.env.unwrapped).__name__} declares render modes in its metadata and has no render(): write "
+                "one, which returns an RGB array [height, width, 3] of uint8 for 'rgb_array'."
+            ) from error
 
     @property
     def render_fps(self) -> float:

@@ -66,7 +66,7 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
         else:
             _check_single(source, findings)
     except EtudeError as problem:
-        findings.add(Found("making", str(problem)))
+        findings.add(Found("making", problem.with_options))
     except RAISED as problem:  # the environment's own, from wherever it was called
         findings.add(Found("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
     return list(findings.by_name.values())
@@ -79,7 +79,7 @@ def _check_simulator(source: EnvironmentSource, findings: _Findings) -> None:
         Observations(simulator.single_observation_space)
         Actions(simulator.single_action_space)
     except EtudeError as problem:
-        findings.add(Found("autoreset", str(problem)))
+        findings.add(Found("autoreset", problem.with_options))
     finally:
         close_all([simulator], source.name)
 
@@ -114,7 +114,7 @@ def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
         try:
             check()
         except EtudeError as problem:
-            findings.add(Found("space", str(problem)))
+            findings.add(Found("space", problem.with_options))
     _check_action_space(env.action_space, findings)
     for path, space in _leaf_spaces(env.observation_space):
         if is_float_image(space):
@@ -151,6 +151,9 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
         findings.add(Found("render_mode", text))
+    if modes and not own_render:
+        text = f"It declares the render modes {modes} and has no render(): write it, or leave them out of its metadata."
+        findings.add(Found("render", text))
     offscreen = [mode for mode in modes if mode in ("rgb_array", "ansi")]
     if not offscreen:
         return

@@ -7,9 +7,10 @@ import importlib
 import importlib.util
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,7 +76,7 @@ def name_of(env: EnvironmentSpec) -> str:
 
 def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     source = resolve(given.env)
-    wrappers = [(name_of(wrapper), _wrapper(wrapper)) for wrapper in given.wrappers]
+    wrappers = [(name_of(wrapper), imported(wrapper)) for wrapper in given.wrappers]
     if given.frame_stack > 1:
         wrappers.append(("frame_stack", partial(with_frame_stack, count=given.frame_stack)))
     if wrappers and source.single is None:
@@ -88,7 +89,8 @@ def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
     return EnvironmentSource(source.name, single, vector or None, given.global_state, given.masks, given.origins or ())
 
 
-def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
+def imported(given: Wrapper, kind: str = "wrapper") -> Callable[..., Any]:
+    """What a user names "module:Name" or "file.py:Name"; anything else as it is. ConfigError where it is not there."""
     if not isinstance(given, str):
         return given
     if given.startswith(DROP):
@@ -98,7 +100,7 @@ def _wrapper(given: Wrapper) -> Callable[[Any], Any]:
     found = vars(module).get(what)
     if not callable(found):
         near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
-        raise ConfigError(f"{where} has no wrapper {what!r}. {_did_you_mean(near)}".strip())
+        raise ConfigError(f"{where} has no {kind} {what!r}. {_did_you_mean(near)}".strip())
     return found
 
 
@@ -229,10 +231,23 @@ def _register(name: str, module: str, package: str) -> None:
 def _unknown_id(name: str, problem: Exception) -> str:
     if isinstance(problem, error.DeprecatedEnv):
         return f"{problem}"
+    if (family := _family_of(name)) is not None:
+        return f"There is no Gymnasium environment {name!r}. Did you mean {family}:{name}, which has several agents?"
     near = difflib.get_close_matches(name, gym.registry, n=3)
     lower = {key.lower(): key for key in gym.registry}
     near = near or [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
     return f"There is no Gymnasium environment {name!r}. {_did_you_mean(near)} Your own: 'module:callable'."
+
+
+def _family_of(name: str) -> str | None:
+    """The package of PettingZoo's that has an environment of this name."""
+    if not re.fullmatch(r"[a-z_0-9]+_v\d+", name):
+        return None
+    for family in _FAMILIES:
+        with suppress(ImportError):
+            if importlib.util.find_spec(f"{family}.{name}") is not None:
+                return family
+    return "mpe2" if name.startswith("simple_") else None
 
 
 def _did_you_mean(near: list[str]) -> str:
@@ -252,7 +267,12 @@ _PACKAGES = {  # what an id begins with -> the module that registers it, and wha
     "ALE/": ("ale_py", "ale-py"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
+    **dict.fromkeys(
+        ("Fetch", "Hand", "Adroit", "AntMaze", "PointMaze", "FrankaKitchen"),
+        ("gymnasium_robotics", "gymnasium-robotics"),
+    ),
 }
+_FAMILIES = ("mpe2", *(f"pettingzoo.{family}" for family in ("butterfly", "classic", "sisl", "atari")))
 _EXTRAS = {  # module -> the extra that installs it
     **dict.fromkeys(("Box2D", "box2d", "mujoco", "swig", "imageio", "mujoco_py"), "envs"),
     "pygame": "video",

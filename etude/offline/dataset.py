@@ -24,6 +24,11 @@ class Dataset:
     environment: str | None = None  # the id of the environment that was played, where that is known
     dropped: int = 0  # transitions of a file that were left out, because nobody knows what followed them
 
+    def __repr__(self) -> str:
+        earned = f", mean return {self.returns.mean():.1f}" if self.episodes else ""
+        played = f" of {self.environment}" if self.environment else ""
+        return f"<Dataset{played}: {len(self.episodes):,} episodes, {len(self):,} transitions{earned}>"
+
     def __len__(self) -> int:
         """The number of transitions."""
         return sum(len(episode.reward) for episode in self.episodes)

@@ -7,7 +7,8 @@ from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
 from etude.report.episodes import EpisodeLines
 from etude.report.event_lines import EventLines
-from etude.report.filming import Video
+from etude.report.filming import Film, Video, watch
+from etude.report.history import RunHistory
 from etude.report.json_lines import JsonLines, read_records
 from etude.report.plots import draw_episodes, draw_estimates, draw_run, draw_runs, plot
 from etude.report.series import read_run
@@ -17,8 +18,8 @@ from etude.report.terminal import Progress, Table
 from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
-    "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "JsonLines", "Progress", "StudyTable", "SweepProgress",
-    "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_estimates", "draw_importance",
-    "draw_parallel_coordinates", "draw_run", "draw_runs", "plot", "read_records", "read_run", "write_film", "write_gif",
-    "write_video",
+    "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "Film", "JsonLines", "Progress", "RunHistory",
+    "StudyTable", "SweepProgress", "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_estimates",
+    "draw_importance", "draw_parallel_coordinates", "draw_run", "draw_runs", "plot", "read_records", "read_run",
+    "watch", "write_film", "write_gif", "write_video",
 ]  # fmt: skip

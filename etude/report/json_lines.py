@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from etude.base.errors import ConfigError
 from etude.base.events import Event, Finished, Started
 from etude.base.forks import when_dropped
 from etude.checkpoint import replacing
@@ -58,7 +59,11 @@ class JsonLines:
 def read_records(path: str | Path) -> list[Record]:
     """The records of a file of JSON lines; a last line that was cut off by a crash is left out."""
     records = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} holds no text. Give a run directory, or the metrics.jsonl in one.") from error
+    for line in text.splitlines():
         try:
             records.append(json.loads(line))
         except json.JSONDecodeError:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import html
 import importlib
 import io
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 COLUMNS = 100
+
+
+def table_as_html(title: str, header: Sequence[str], lines: Sequence[Sequence[str]], most: int = 20) -> str:
+    """A line of text and a table of text below it, for what a cell returns; of its lines, the first `most`."""
+    rows = [("th", header), *(("td", line) for line in lines[:most])] if lines else []
+    cells = ("".join(f"<{kind}>{html.escape(cell)}</{kind}>" for cell in row) for kind, row in rows)
+    left = f"<div>and {len(lines) - most} more</div>" if len(lines) > most else ""
+    table = "".join(f"<tr>{row}</tr>" for row in cells)
+    return f"<div><code>{html.escape(title)}</code></div><table>{table}</table>{left}"
 
 
 def in_notebook() -> bool:

@@ -87,7 +87,47 @@ def load(
             "acts, and cannot train on.",
             stacklevel=2,
         )
-    return from_state(state, env, config, agent, trust=trust, **given)
+    run = from_state(state, env, config, agent, trust=trust, **given)
+    folder = loaded.path.absolute().parent
+    if folder.name == "checkpoints":  # of a run directory
+        run.history.metrics = folder.with_name("metrics.jsonl")
+        run.history.begin(run.step)
+    return run
+
+
+def resume(
+    path: str | Path, env: Any = None, config: Any = None, agent: Any = None, *, trust: bool = False, **changed: Any
+) -> Run:
+    """The run in a run directory, from its newest complete checkpoint, to go on with there: `train` saves in the
+    directory again, and `close` lets others write to it. As a context manager, it closes itself.
+
+    Other arguments: see `load`, which reads a run without writing to where it was. trust: also write through links.
+    """
+    run = resumed(path, trust=trust, env=env, config=config, agent=agent, **changed)
+    assert run.directory is not None
+    for note in run.directory.notes:
+        warnings.warn(note, stacklevel=2)
+    run._owns_directory = True
+    return run
+
+
+def resumed(path: str | Path, *, trust: bool = False, devices: Any = None, **changed: Any) -> Run:
+    """The same, whose directory is closed by the caller and has the notes of what was passed over."""
+    if Path(path).is_file():
+        read_run(Path(path), COMPONENTS, ("replay",))  # says what else it may be
+        raise ConfigError(f"{path} is a file. Give the run directory that it is in; etude.load reads a file alone.")
+    directory = build.resumed_directory(Path(path), trust, devices)
+    try:
+        loaded = directory.load(COMPONENTS)
+        directory.notes += loaded.notes
+        given = changed if devices is None else {**changed, "devices": devices}
+        run = from_state(with_rows(loaded.state, loaded.path), run_dir=directory, trust=trust, **given)
+    except BaseException:
+        directory.close()
+        raise
+    run.history.metrics = directory.metrics
+    run.history.begin(run.step)
+    return run
 
 
 def from_state(

@@ -20,8 +20,10 @@ from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.estimation import EstimateRequest, ScheduledEstimates
+from etude.multi_agent.by_policy import PolicyAgents
 from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
+from etude.report import filming, history
 from etude.run import online
 from etude.training import build
 from etude.training.build import exploration
@@ -120,13 +122,21 @@ class Run:
             learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
         )  # fmt: skip
-        self._acts_only = False  # loaded without its replay
+        self._has_replay = True
+        self.history = history.RunHistory()
         self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     @property
     def step(self) -> int:
         """Environment steps so far; gradient steps, where the run learns from recorded data."""
         return self.learner.progress.step
+
+    @property
+    def config(self) -> Any:
+        """The hyperparameters; of several policies, a dict of those of each that has some."""
+        agent: Any = self.agent
+        several = isinstance(agent, PolicyAgents)
+        return {name: each.config for name, each in agent.members.items()} if several else agent.config
 
     @property
     def chief(self) -> bool:
@@ -161,14 +171,11 @@ class Run:
         Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
         or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
         """
-        schedule = Schedule.of(
-            evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-            evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
-        )  # fmt: skip
+        schedule = Schedule.of(locals(), unknown)
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         try:
             with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
-                for event in self._steps(steps, schedule):
+                for event in self.history.recorded(self._steps(steps, schedule)):
                     called(event)
             return event  # type: ignore[return-value]  # the last one is Finished
         except Exception as error:
@@ -208,31 +215,21 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(
-        self, steps: int | None = None, *,
-        evaluate_every: int | None = None, evaluate_episodes: int = 10,
-        target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
-        evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
-        evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None, total: int | None = None, **unknown: Any,
-    ) -> Iterator[Event]:  # fmt: skip
-        """Take exactly `steps` steps, as `train` does, and yield the events. Other arguments: those of `train`.
+    def steps(self, steps: int | None = None, **schedule: Any) -> Iterator[Event]:
+        """Take exactly `steps` steps, as `train` does, and yield the events. schedule: as of `train`; see `Schedule`.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment, a metric or a rewriter fails, the run is saved (in its directory) before the error is raised.
         """
         try:
-            return (yield from self._steps(steps, Schedule.of(
-                evaluate_every, evaluate_episodes, target, save_every, evaluate_max_steps, evaluate_share, evaluate_env,
-                evaluate_steps, evaluate_workers, evaluate, estimate_every, estimate, total, unknown=unknown,
-            )))  # fmt: skip
+            return (yield from self.history.recorded(self._steps(steps, Schedule.of({}, schedule))))
         except CallbackError as error:
             failure = stopped_by(error, self)
         raise failure
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
-        self._refuse_without_replay("train on")
+        build.check_replay(self._has_replay, "train on")
         self._evaluator.check(schedule)
         if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
@@ -287,6 +284,8 @@ class Run:
         """
         return self._policy.act(observation, info, first, explore)
 
+    watch, plot = filming.watch, history.plot_run
+
     def go_online(self, share: float = 0.5, **changed: Any) -> Run:
         """A new run that steps the environment and goes on with the weights, the target networks, the optimizer and the
         normalisers of this one, which learned from recorded data alone; this one stays as it is. Its steps are
@@ -297,7 +296,7 @@ class Run:
         Raises ConfigError for a run that steps its environment, or whose algorithm cannot learn online, and
         CheckpointError where changed fields need other networks.
         """
-        self._refuse_without_replay("go online")
+        build.check_replay(self._has_replay, "go online")
         run_dir = changed.pop("run_dir", None)
         run = Run(**online.arguments(self._context, self.algorithm, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
@@ -307,16 +306,16 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        total = self.learner.progress.total
-        found = build.describe(self._context, self.algorithm, self.explorer, self._rewrite, total)
+        parts = self.algorithm, self.explorer, self._rewrite, self.learner.progress.total
+        found = build.describe(self._context, *parts)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
-        self._refuse_without_replay("save")
+        build.check_replay(self._has_replay, "save")
         task = {} if self.task is None else {"task": self.task}
-        state = {**self.learner.state(), "rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
-        return self._described(state)
+        own = {"rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
+        return self._described(self.learner.state() | own)
 
     def _described(self, state: dict[str, Any]) -> dict[str, Any]:
         """The components of a checkpoint, with what the run is."""
@@ -344,16 +343,8 @@ class Run:
         if "task" in state:
             self._lifecycle.set_task(state["task"])
         self._evaluator.restore(state)
-        self._acts_only = "replay" not in state
+        self._has_replay = "replay" in state
         self._policy.reload()
-
-    def _refuse_without_replay(self, what: str) -> None:
-        if self._acts_only:
-            raise CheckpointError(
-                f"This run was loaded without its replay, to act only; it cannot {what}. Load a checkpoint that has "
-                "one (best.etude has none where evaluate_workers evaluated), or start a new run from these weights: "
-                "start_from=."
-            )
 
     def save(self, path: str | Path) -> None:
         """Write the whole run to one file."""
@@ -391,6 +382,12 @@ class Run:
 
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
+
+    def __repr__(self) -> str:
+        return self.history.title(self)
+
+    def _repr_html_(self) -> str:
+        return self.history.as_html(repr(self))
 
     def __enter__(self) -> Run:
         return self

@@ -22,9 +22,8 @@ from typing import Any, ClassVar
 
 from etude.base.errors import ConfigError
 from etude.report import EpisodeLines, draw_episodes
-from etude.solo import files
+from etude.solo import animation, files
 from etude.solo.adaptive import AdaptiveMethods
-from etude.solo.animation import play
 from etude.solo.build import build_session
 from etude.solo.callbacks import Callbacks
 from etude.solo.options import Options, options_from
@@ -343,7 +342,9 @@ class RL(AdaptiveMethods):
     def animate_agent(self, max_steps: int, path: str | Path | None = None, seed: int = 0) -> float:
         """Play one episode of at most so many steps with the best actions, in a window, or as a gif or mp4 at `path`.
         Returns its reward."""
-        return play(self, seed, max_steps, path)
+        return animation.play(self, seed, max_steps, path)
+
+    evaluate = animation.evaluate
 
     # -- saving --------------------------------------------------------------------------------------------------------
 

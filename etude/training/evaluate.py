@@ -64,11 +64,16 @@ class Evaluation:
         return {agent: float(np.mean(returns)) for agent, returns in self.returns_by_agent.items()}
 
     def __str__(self) -> str:
+        if not self.returns:
+            return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()) or "no episodes"
+        length = f", mean length {np.mean(self.lengths):.0f}" if self.lengths else ""
         return (
             f"return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes "
-            f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}, mean length "
-            f"{np.mean(self.lengths):.0f})" + self._of_agents() + (f"; {self.cut_off} cut off" if self.cut_off else "")
-        )
+            f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}{length})" + self._of_agents()
+        ) + (f"; {self.cut_off} cut off" if self.cut_off else "")
+
+    def __repr__(self) -> str:
+        return f"<Evaluation: {self}>"
 
     def _of_agents(self) -> str:
         spread = {agent: np.std(returns) for agent, returns in self.returns_by_agent.items()}

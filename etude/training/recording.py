@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Sequence
 from dataclasses import replace
+from os import PathLike
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,10 @@ def record(
     output: writes the episodes as they end, with its shards complete at the end; what is returned is then empty, so
         that more than fits into memory can be recorded.
     """
+    if isinstance(episodes, str | PathLike):
+        raise ConfigError(
+            f"record keeps episodes as data: record(env, episodes, run=run). For a video: run.watch({str(episodes)!r})."
+        )
     if episodes < 1:
         raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
     if run is not None and (actor is not None or explorer is not None):

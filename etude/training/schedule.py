@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
 from typing import Any, Self
@@ -95,12 +95,12 @@ class Schedule:
         return self.target is not None and mean >= self.target
 
     @classmethod
-    def of(cls, *values: Any, unknown: Collection[str]) -> Self:
-        """From the values of all fields, as `train` takes them by name; ConfigError for other names."""
-        if unknown:
-            known = ["steps", "callbacks", *(field.name for field in fields(cls))]
-            raise ConfigError(explain("train", unknown, known))
-        return cls(*values)
+    def of(cls, among: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
+        """From what `train` was given by name, and the fields among its arguments; ConfigError for other names."""
+        known = [field.name for field in fields(cls)]
+        if unknown := given.keys() - set(known):
+            raise ConfigError(explain("train", unknown, ["steps", "callbacks", *known]))
+        return cls(**{name: value for name, value in among.items() if name in known}, **given)
 
     def evaluates(self, before: int, now: int) -> bool:
         """Whether an evaluation is due between two steps."""

@@ -10,7 +10,7 @@ from typing import Any
 import etude.engines as engines
 import etude.presets as presets
 from etude.agent import Agent
-from etude.algorithms import OTHER_NAMES, find
+from etude.algorithms import find, named
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
@@ -66,7 +66,7 @@ class Experiment:
         build.fitted(environment, lambda own: build.agents_for(algorithm, env, config, own, policies, None))
         if isinstance(algorithm, Agent):
             return Experiment(algorithm, env, algorithm.config, options, None)
-        algorithm = OTHER_NAMES.get(algorithm, algorithm)
+        algorithm = named(algorithm)
         preset = presets.lookup(algorithm, env) if isinstance(env, str) else None
         config = build.config_for(algorithm, env) if config is None else config
         return Experiment(algorithm, env, config, options, preset.steps if preset else None)

@@ -125,8 +125,8 @@ def part_of(held: Line, name: str, known: Sequence[type], folder: Any) -> Any:
     kind = str(held[name].get("class"))
     if kind == "Generations":
         raise ConfigError(
-            f"The study in {folder} is an evolution. Go on with it by etude evolve --resume {folder}, or "
-            "etude.tuning.evolution.Evolution.load(folder).run()."
+            f"The study in {folder} is an evolution. Go on with it by "
+            f"etude.tuning.evolution.Evolution.load(folder).run() (etude evolve --resume {folder})."
         )
     if kind not in {each.__name__ for each in known}:
         raise ConfigError(f"This study has a {name} of your own, {kind}: give it again, as {name}=.")

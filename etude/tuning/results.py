@@ -7,9 +7,11 @@ import io
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
+from etude.report.notebook import table_as_html
 from etude.report.studies import (
     draw_importance,
     draw_parallel_coordinates,
@@ -43,6 +45,16 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
         for rank, result in enumerate(results, 1)
     ]
     return header, rows
+
+
+def as_line(study: Any) -> str:
+    """What a study shows of itself."""
+    return f"<{type(study).__name__} of {study._experiment.name}: {study.summary()}>"
+
+
+def as_html(study: Any) -> str:
+    """The same, in a notebook with its ranking."""
+    return table_as_html(repr(study), *study.table())
 
 
 def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:

@@ -76,8 +76,7 @@ class Study:
     jobs: trials at a time, in worker processes; 1: in this process. executor: in its place, one of your own.
     evaluate_every: steps of a trial between evaluations; None: a twentieth. evaluate_episodes: in each.
     target: a trial is finished when the mean return of an evaluation reaches it.
-    save_every: steps between checkpoints within a segment; None: a tenth of a trial.
-    seed: of what the study itself draws.
+    save_every: steps between checkpoints within a segment; None: a tenth. seed: of what the study itself draws.
     shared_replay: trials, off-policy and one after the other in this process, store into one replay.
     callbacks: called with nothing for each trial, returns callbacks of its run, which live until it is over, or goes on
         in another process. Sent to worker processes, and not stored.
@@ -257,6 +256,8 @@ class Study:
     def summary(self) -> str:
         """How far the study is, in a line."""
         return results.summary(self.plan, self._history.trials, self.steps)
+
+    __repr__, _repr_html_ = results.as_line, results.as_html
 
     def tuned_on(self) -> str:
         """Which seeds its scores are of."""

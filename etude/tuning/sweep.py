@@ -109,6 +109,10 @@ class Sweep:
         """What the runs have come to so far."""
         return SweepResult(self.folder, self.seeds, self.steps, dict(self.failed))
 
+    def __repr__(self) -> str:
+        done = len(self.seeds) - len(self._left()) - len(self.failed)
+        return f"<Sweep of {self.name}: {done} of {len(self.seeds)} seeds finished, {len(self.failed)} failed>"
+
     def _left(self) -> list[int]:
         """The seeds whose runs have steps to take."""
         unfinished = (seed for seed in self.seeds if not is_finished(self.folder, seed, self.steps))

@@ -15,6 +15,7 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
 from etude.checkpoint.run_directory import RunDirectory
+from etude.report.notebook import table_as_html
 from etude.report.plots import draw_runs
 from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, read_run
 from etude.report.statistics import interquartile_mean, interval
@@ -107,6 +108,12 @@ class SweepResult:
             f"{len(values)} seeds: interquartile mean {self.iqm:.4g} (95 % interval {low:.4g} to {high:.4g}), mean "
             f"{np.mean(values):.4g}, from {min(values):.4g} to {max(values):.4g}"
         )
+
+    def __repr__(self) -> str:
+        return f"<SweepResult in {self.folder}: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        return table_as_html(repr(self), *self.table())
 
     def plot(self, path: str | Path | None = None, **options: Any) -> Any:
         """Draw each seed, and their interquartile mean with its 95 % interval; returns the matplotlib figure. path:

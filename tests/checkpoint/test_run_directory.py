@@ -71,7 +71,7 @@ def test_a_second_run_cannot_write_one_directory(tmp_path: Path) -> None:
         lambda: RunDirectory.resume(tmp_path / "run"),
     ):
         directory.save(1, small_state())
-        with pytest.raises(ConfigError, match=f"Another run is writing .*process {os.getpid()}.*--run-dir"):
+        with pytest.raises(ConfigError, match=f"Another run is writing .*process {os.getpid()}.*run_dir="):
             opening()
     directory.close()
     directory.close()
@@ -123,7 +123,7 @@ def test_a_file_system_without_locks_is_noted(tmp_path: Path, monkeypatch: pytes
 def test_a_directory_with_checkpoints_is_never_trained_from_scratch(tmp_path: Path) -> None:
     path = tmp_path / "run"
     directory = run_with(path, 1, 2)
-    with pytest.raises(ConfigError, match=f"saved up to step 2.*etude resume {path} .*--run-dir"):
+    with pytest.raises(ConfigError, match=f"saved up to step 2.*etude resume {path}`.*run_dir="):
         RunDirectory.create(path, "run")
     for saved in directory.saved().values():
         damage(saved)
@@ -291,7 +291,7 @@ def test_resuming_what_is_no_run_says_so(tmp_path: Path) -> None:
 
 def test_a_run_directory_that_cannot_be_made_says_why(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigError, match=r"cannot be made: (Not a directory|File exists).*--run-dir"):
+    with pytest.raises(ConfigError, match=r"cannot be made: (Not a directory|File exists).*run_dir="):
         RunDirectory.create(tmp_path / "file", "run")
 
 
@@ -302,3 +302,10 @@ def test_config_is_written_whole_and_broken_ones_are_refused(tmp_path: Path) -> 
         directory.config.write_text("{")
         with pytest.raises(CheckpointError, match="is not the config of a run"):
             directory.read_config()
+
+
+def test_charts_of_a_run_are_in_a_folder_of_its_name_unless_it_began_without(tmp_path):
+    assert RunDirectory(tmp_path / "mine").tensorboard == tmp_path / "mine" / "tensorboard" / "mine"
+    (tmp_path / "old" / "tensorboard").mkdir(parents=True)
+    (tmp_path / "old" / "tensorboard" / "events.out.tfevents.1").touch()
+    assert RunDirectory(tmp_path / "old").tensorboard == tmp_path / "old" / "tensorboard"

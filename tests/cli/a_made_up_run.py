@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 from etude.base.data import EpisodeEnd
 from etude.base.events import Collected, Evaluated, Finished, Saved, Started
+from etude.report import RunHistory
 
 
 class MadeUpRun:
@@ -15,6 +16,7 @@ class MadeUpRun:
         self.learner = SimpleNamespace(progress=SimpleNamespace(best=best, total=1_000))
         self.algorithm, self.environment = "dqn", "CartPole-v1"
         self.asked, self.chief, self.group = None, True, None
+        self.history = RunHistory()
 
     def description(self):
         return {

@@ -47,7 +47,7 @@ def test_a_video_that_cannot_be_written_is_told_before_anything_is_played(name, 
         raise AssertionError("nothing is played")
         yield
 
-    with pytest.raises(ConfigError, match=r"The video .* cannot be written: .*Name another file \(--video\)"):
+    with pytest.raises(ConfigError, match=r"The video .* cannot be written: .*Name another file\."):
         write_film(frames(), tmp_path / "file" / name)
 
 

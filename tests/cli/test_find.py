@@ -95,7 +95,7 @@ def test_candidates_are_optimizers_with_or_without_a_rate(made_up, capsys):
     [
         ("", "find takes lr or optimizer"),
         ("rate dqn CartPole-v1", "find takes lr or optimizer"),
-        ("lr dqn", "find takes lr or optimizer"),
+        ("lr dqn", "find lr takes an algorithm"),
         ("optimizer dqn CartPole-v1 --candidates adagrad", "lion=1e-4"),
         ("optimizer dqn CartPole-v1 --candidates adam=fast", "lion=1e-4"),
     ],

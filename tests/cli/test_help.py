@@ -2,6 +2,8 @@
 
 import dataclasses
 import re
+import subprocess
+import sys
 import types
 import typing
 
@@ -15,10 +17,10 @@ from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
 
 
-def told(command, capsys, monkeypatch, columns=80):
+def told(command, capsys, monkeypatch, columns=80, more=()):
     monkeypatch.setenv("COLUMNS", str(columns))
     with pytest.raises(SystemExit):
-        cli.main([*command.split(), "--help"])
+        cli.main([*command.split(), "--help", *more])
     return capsys.readouterr().out
 
 
@@ -29,7 +31,7 @@ def options(text):
         if match := re.match(r"--([a-z][\w.-]*)", line):
             name = match[1]
             found[name] = ""
-        elif line.endswith("options"):  # the title of a group
+        elif line.rstrip("─ ").endswith("options"):  # the title of a group
             name = None
         elif name:
             found[name] += " " + line
@@ -38,7 +40,7 @@ def options(text):
 
 @pytest.mark.parametrize("named", ["ppo CartPole-v1", "ppo Some-v0", "sac Pendulum-v1", "r2d2 CartPole-v1", "ppo"])
 def test_every_option_has_its_text_once_algorithm_and_environment_are_named(named, capsys, monkeypatch):
-    found = options(told(f"train {named}", capsys, monkeypatch))
+    found = options(told(f"train {named}", capsys, monkeypatch, more=["all"]))
     assert {name for name, text in found.items() if not text} == set()
     assert {"steps", "seed", "set.gamma", "set.max-gradient-norm", "set.optimizer.beta1"} <= found.keys()
     assert found["seed"] == "of all random numbers: equal seeds give equal runs"
@@ -48,8 +50,39 @@ def test_every_option_has_its_text_once_algorithm_and_environment_are_named(name
 @pytest.mark.parametrize("columns", [60, 80, 120])
 def test_help_fits_the_terminal(columns, capsys, monkeypatch):
     for command in ("train", "train ppo CartPole-v1", "evaluate", "check-env", "list"):
-        text = told(command, capsys, monkeypatch, columns)
-        assert [line for line in text.splitlines() if len(line) > columns] == []
+        for more in ([], ["all"]):
+            text = told(command, capsys, monkeypatch, columns, more)
+            assert [line for line in text.splitlines() if len(line) > columns] == []
+
+
+FIRST = ["steps", "seed", "run-dir", "envs", "workers", "engine", "device", "target", "evaluate-every", "config"]
+
+
+def test_help_has_ten_options_first_and_all_by_group_where_it_is_asked_for(capsys, monkeypatch):
+    text = told("train", capsys, monkeypatch)
+    assert list(options(text)) == FIRST
+    assert len(text.splitlines()) <= 40
+    assert text.endswith("`etude train ALGORITHM ENV --help all` lists all options.\n")
+    named = options(told("train ppo CartPole-v1", capsys, monkeypatch))
+    assert {"set.learning-rate", "set.gamma", "set.clip-range"} < named.keys()
+    assert not {name for name in named if name.startswith(("set.network", "set.optimizer", "estimate"))}
+    everything = told("train ppo CartPole-v1", capsys, monkeypatch, more=["all"])
+    titles = re.findall(r"^[ ╭─]*(\w+) options[ ─╮]*$", everything, re.MULTILINE)
+    assert titles[:6] == ["learning", "environment", "evaluation", "machine", "data", "display"]
+    fields = {field.name.replace("_", "-") for field in dataclasses.fields(Train)}
+    assert fields - {"verbose", "quiet"} <= options(everything).keys()
+    for command, group in {"evolve dqn CartPole-v1": "mutations.step", "tune": "engine", "sweep": "wrapper"}.items():
+        short, whole = (options(told(command, capsys, monkeypatch, more=more)) for more in ([], ["all"]))
+        assert group not in short and group in whole
+
+
+@pytest.mark.parametrize("command", ["train ppo CartPole-v1 --help all", "list"])
+def test_a_reader_that_takes_a_few_lines_only_costs_no_traceback(command):
+    program = [sys.executable, "-m", "etude", *command.split()]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0) as running:
+        running.stdout.read(1)
+        running.stdout.close()
+        assert running.stderr.read() == b""
 
 
 @pytest.mark.parametrize(

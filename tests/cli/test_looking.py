@@ -1,7 +1,7 @@
 """The commands that change nothing: plot, list, check-env, doctor, watch."""
 
 import sys
-from types import SimpleNamespace
+from typing import ClassVar
 
 import gymnasium as gym
 import numpy as np
@@ -10,12 +10,12 @@ from a_made_up_run import MadeUpRun
 
 import etude
 from etude import cli
-from etude.algorithms import DQN, DQNConfig
-from etude.base.spaces import Box, Discrete, Spaces
+from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli import doctor
 from etude.cli.sessions import carry_out
-from etude.cli.watch import Watch, play
+from etude.envs.check import check_environment
+from etude.report import filming
 from etude.run import Schedule
 
 
@@ -58,6 +58,16 @@ def test_a_picture_that_cannot_be_written_is_one_clear_error(runs, tmp_path, cap
         error = capsys.readouterr().err
         assert error.startswith(f"etude: The picture {tmp_path / 'file' / 'both.png'} cannot be written: ")
         assert "--output" in error
+
+
+def test_list_keeps_whole_sentences_within_the_terminal(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main(["list"]) == 0
+    text = capsys.readouterr().out
+    assert [line for line in text.splitlines() if len(line) > 80] == []
+    told = " ".join(text.split())
+    assert "so that training goes on online without unlearning first." in told
+    assert "ppo any Proximal policy optimisation with the clipped objective or an adaptive KL penalty." in told
 
 
 def test_list_names_algorithms_with_their_actions_and_presets(capsys):
@@ -125,40 +135,54 @@ def test_watch_without_a_display_says_how_to_film(monkeypatch, capsys):
 
 
 class Countdown(gym.Env):
-    """Rewards each step with 1 and ends after three; tells its seeds and actions."""
+    """Rewards each step with 1 and ends after three; keeps its seeds."""
 
-    def __init__(self):
-        self.spaces = Spaces(Box(-1, 1, (1,), np.float32), Discrete(2))
-        self.seeds, self.actions = [], []
+    seeds: ClassVar[list] = []
+    observation_space, action_space = gym.spaces.Box(-1, 1, (1,)), gym.spaces.Discrete(2)
+    metadata: ClassVar[dict] = {"render_modes": ["rgb_array"], "render_fps": 10}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
 
     def reset(self, *, seed=None, options=None):
         self.seeds.append(seed)
         self.left = 3
-        return np.zeros(1, np.float32)
+        return np.zeros(1, np.float32), {}
 
     def step(self, action):
-        self.actions.append(int(action))
         self.left -= 1
         return np.zeros(1, np.float32), 1.0, self.left == 0, False, {}
 
-
-def test_watching_plays_whole_episodes_with_the_best_actions(capsys):
-    env = Countdown()
-    actor = SimpleNamespace(state_size=0, act=lambda observation: np.tile([0.0, 1.0], (len(observation), 1)))
-    run = SimpleNamespace(actor=lambda: actor, agent=DQN(DQNConfig()))
-    pictures = list(play(run, env, Watch(episodes=2, seed=7)))
-    assert len(pictures) == 2 * (1 + 3)
-    assert env.seeds == [7, 8]
-    assert env.actions == [1] * 6
-    assert capsys.readouterr().out == "episode 1: return 3.0\nepisode 2: return 3.0\n"
+    def render(self):
+        return np.full((16, 16, 3), 40 * self.left, np.uint8)
 
 
-def test_watching_ends_with_an_episode_that_does_not(capsys):
-    env = Countdown()
-    actor = SimpleNamespace(state_size=0, act=lambda observation: np.zeros((1, 2)))
-    run = SimpleNamespace(actor=lambda: actor, agent=DQN(DQNConfig()))
-    assert len(list(play(run, env, Watch(max_steps=2)))) == 3
-    assert "cut off after 2 steps" in capsys.readouterr().out
+def test_watching_plays_whole_episodes_and_ends_with_one_that_does_not(tmp_path, monkeypatch):
+    ended = []
+    with etude.Run("dqn", Countdown, engine="torch") as run:
+        Countdown.seeds.clear()
+        film = etude.report.watch(run, tmp_path / "a.gif", 2, 5_000, 7, ended=ended.append)
+        assert (film.frames, Countdown.seeds[-2:]) == (2 * (1 + 3), [7, 8])
+        assert [(episode.reward, episode.ended) for episode in ended] == [(3.0, True)] * 2
+        assert repr(film) == f"{tmp_path / 'a.gif'}: 8 frames, 0.8 s at 10 frames per second"
+        assert run.watch(tmp_path / "b.gif", max_steps=2).frames == 3
+        monkeypatch.setattr(filming, "has_display", lambda: False)
+        with pytest.raises(ConfigError, match=r"no display for a window. Record a video: run.watch\('out.gif'\)"):
+            run.watch()
+        monkeypatch.setattr(filming, "in_notebook", lambda: True)
+        shown = run.watch()
+        assert shown.frames == 4
+        assert shown._repr_html_().startswith(("<img src=", "<video controls"))
+
+
+def test_an_environment_that_declares_pictures_and_has_none_is_one_sentence(tmp_path):
+    class Blind(Countdown):
+        render = gym.Env.render
+
+    with etude.Run("dqn", Blind, engine="torch") as run, pytest.raises(ConfigError, match=r"has no render\(\): write"):
+        run.watch(tmp_path / "a.gif")
+    found = check_environment(Blind)
+    assert [finding.name for finding in found if "has no render()" in finding.message] == ["render"]
 
 
 WORLD = """

@@ -33,12 +33,13 @@ def resumed(monkeypatch):
         def __exit__(self, *_):
             pass
 
-    def from_state(state, run_dir, trust, **changed):
+    def from_state(state, *, run_dir, trust, **changed):
         run = Run(run_dir, step=state["progress"]["step"])
         found.append((run, changed))
         return run
 
-    monkeypatch.setattr("etude.run.from_state", from_state)
+    monkeypatch.setattr("etude.run.loading.from_state", from_state)
+    monkeypatch.setattr("etude.run.loading.COMPONENTS", ())
     return found
 
 

@@ -162,7 +162,9 @@ def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path):
     assert run.asked == (1_000, dataclasses.asdict(SCHEDULE))
     assert read_records(run.directory.metrics)[-1]["finished"] == "steps"
     assert run.directory.curve.read_bytes().startswith(b"\x89PNG")
-    assert list(run.directory.tensorboard.glob("events.*"))
+    assert [path.parent.name for path in (run.directory.path / "tensorboard").rglob("events.*")] == [
+        run.directory.path.name
+    ]
     config = run.directory.read_config()
     assert (config["algorithm"], config["total"], config["schedule"]["target"]) == ("dqn", 1_000, 100.0)
 
@@ -205,13 +207,58 @@ def test_an_algorithm_with_a_typing_error_is_answered_with_the_one_that_was_mean
         ("--eval-freq", "use --evaluate-every."),
         ("--net-arch", "use --set.network.widths."),
         ("--n-steps", "use --set.rollout-length."),
-        ("--learning-rate", "--set.learning-rate"),
+        ("--learning-rate", "train has no option --learning-rate: it is --set.learning-rate."),
+        ("--env", "use ENV, after the algorithm."),
+        ("--set.ent-coef", "ppo has no hyperparameter --set.ent-coef: use --set.entropy-coefficient."),
+        ("--set.lr", "use --set.learning-rate."),
+        ("--set.target-update-every", "ppo takes no target_update_every. It takes network, learning_rate"),
+        ("--set.gama", "gama: did you mean gamma?"),
     ],
 )
 def test_an_option_of_another_library_is_answered_with_the_word_for_it(made, capsys, option, word):
     assert cli.main(["train", "ppo", "CartPole-v1", option, "1"]) == 2
     assert word in capsys.readouterr().err
     assert made == []
+
+
+def test_every_command_with_hyperparameters_answers_other_names_for_them(capsys):
+    for command in ("tune", "evolve", "sweep", "find lr"):
+        assert cli.main([*command.split(), "PPO", "CartPole-v1", "--set.ent-coef", "1"]) == 2
+        assert capsys.readouterr().err == (
+            "etude: ppo has no hyperparameter --set.ent-coef: use --set.entropy-coefficient.\n"
+        )
+
+
+def test_what_is_switched_off_is_an_option(made):
+    assert cli.main(["train", "reinforce", "CartPole-v1", "--steps", "10", "--no-compiled", "--set.no-baseline"]) == 0
+    ((_, options),) = made
+    assert not options["config"].baseline
+
+
+def test_an_algorithm_is_known_by_other_spellings(made):
+    for name in ("PPO", "Ppo"):
+        assert cli.main(["train", name, "CartPole-v1", "--steps", "10"]) == 0
+    assert [arguments[0] for arguments, _ in made] == ["ppo", "ppo"]
+
+
+def test_what_cannot_be_trained_is_said_before_anything_else(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "dqn", "Pendulum-v1", "--engine", "torch"]) == 2
+    told = capsys.readouterr()
+    assert told.out == "" and told.err.startswith("etude: DQN needs Discrete actions")
+
+
+@pytest.mark.parametrize(
+    ("env", "message"),
+    [
+        ("simple_spread_v3", "Did you mean mpe2:simple_spread_v3, which has several agents?"),
+        ("FetchReach-v4", "needs gymnasium_robotics: pip install gymnasium-robotics"),
+    ],
+)
+def test_environments_of_other_packages_are_named_as_they_are_given(env, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "mappo", env, "--engine", "torch"]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_it_is_said_where_there_is_no_preset_and_for_what_there_are(made, capsys):

@@ -131,7 +131,7 @@ def test_an_evolution_has_the_presets_hyperparameters_and_steps_unless_it_is_giv
         ("ppo CartPole-v1 --grid learning-rate x", "'x' is no schedule"),
         ("ppo CartPole-v1 --grid gama 0.9", "did you mean gamma"),
         ("ppo CartPole-v1 --grid gamma 0.9 --resume x", "goes without"),
-        ("ppo", "an algorithm and an environment"),
+        ("ppo", "and an environment, before its options, or --resume FOLDER alone; got ppo"),
         ("--jobs 2", "or --resume FOLDER"),
         ("--resume x --seed 5", "leave --seed out"),
         ("--resume x", "There is no study in x"),

@@ -24,6 +24,7 @@ from written import PAGES, ROOT, anchors, blocks, links, name_of, quoted, run, s
 import etude
 from etude import cli
 from etude.algorithms import ALGORITHMS
+from etude.cli import train
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -119,20 +120,21 @@ def _launched(arguments):
 def _parse(arguments, monkeypatch):
     """Let the command read its options, and nothing more."""
     module = importlib.import_module(cli.COMMANDS[arguments[0]][0])
-    parse = module.parse
+    parse = train.parse
 
     def parse_only(*given):
         parse(*given)
         raise Parsed
 
-    monkeypatch.setattr(module, "parse", parse_only)
+    for parsing in (module, train):  # which parses for the commands that take an algorithm and an environment
+        monkeypatch.setattr(parsing, "parse", parse_only, raising=False)
     with pytest.raises(Parsed):
         cli.main(arguments)
 
 
 def test_an_option_that_does_not_exist_is_noticed(monkeypatch, capsys):
     with pytest.raises(SystemExit):
-        _parse(["train", "dqn", "CartPole-v1", "--set.learnig-rate", "1"], monkeypatch)
+        _parse(["train", "dqn", "CartPole-v1", "--set.network.widht", "1"], monkeypatch)
 
 
 def test_the_command_that_checks_an_environment_runs_as_written(capsys):

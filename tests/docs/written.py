@@ -14,7 +14,7 @@ PAGES = [
     ROOT / "CONTRIBUTING.md",
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-MOST = 600  # environment steps that an example trains for here
+MOST, EPISODES = 600, 20  # environment steps, and episodes, that an example trains for here
 
 
 class Block(NamedTuple):
@@ -42,6 +42,7 @@ def run(block: Block, namespace: dict) -> None:
     """Run a Python block as a script, with fewer steps of training than it says."""
     budget = r"(\.(?:train|steps)\(\s*)(\d[\d_]*)"
     fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), MOST)}", block.text)
+    fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), EPISODES)}", fewer)
     # Blank lines in front, so that a traceback names the line of the page.
     code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
     namespace.setdefault("__name__", "__main__")

@@ -77,7 +77,7 @@ def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedu
         return {field.name: field.default for field in dataclasses.fields(kind)}
 
     assert defaults(Run.__init__, *OWN, *OF_ENVIRONMENT) == of_fields(Setup)
-    assert defaults(Run.train) == defaults(Run.steps) == of_fields(Schedule)
+    assert defaults(Run.train) == of_fields(Schedule)
     changeable = ["explorer", "rewrite", *OF_ENVIRONMENT, *of_fields(Setup)]
     # A checkpoint does not choose the cluster that a loaded run connects to.
     assert defaults(etude.load, "trust") == {**dict.fromkeys(changeable, AS_SAVED), "ray": None}
@@ -160,14 +160,21 @@ def test_an_algorithm_is_a_name_or_an_agent():
         Run(PPO, "CartPole-v1")
     with pytest.raises(ConfigError, match="no algorithm named 'pppo'. Did you mean ppo?"):
         Run("pppo", "CartPole-v1")
-    with pytest.raises(ConfigError, match="no algorithm named 'Qr-DQN'. Did you mean qr_dqn?"):
-        Run("Qr-DQN", "CartPole-v1")
+    with pytest.raises(ConfigError, match="no algorithm named 'Qr-DQM'. Did you mean qr_dqn?"):
+        Run("Qr-DQM", "CartPole-v1")
+    for name in ("PPO", "Ppo"):
+        with Run(name, "CartPole-v1", engine="torch") as run:
+            assert (run.algorithm, run.config) == ("ppo", etude.config("ppo", "CartPole-v1"))
+    with Run("QR-DQN", "CartPole-v1", engine="torch") as run:
+        assert run.algorithm == "qr_dqn"
 
 
 def test_what_the_table_names_is_there():
     known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Schedule)
     known |= {*OWN, *OF_ENVIRONMENT, "steps", "callbacks", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
+    with tiny() as run:
+        known |= set(vars(run))
     for name, text in INSTEAD.items():
         for word in re.findall(r"`(\w+)`", text):
             assert word in known, (name, word)

@@ -51,6 +51,7 @@ from etude.training.build.rewriting import as_rewriters, rewriters_from
 from etude.training.build.starting import start_from
 from etude.training.build.usable import (
     check_collects_steps,
+    check_replay,
     check_spaces,
     check_takes_tasks,
     check_team,
@@ -61,7 +62,8 @@ from etude.training.build.usable import (
 __all__ = [
     "Assembled", "RunEvaluator", "RunParts", "TrainedPolicy", "agent_for", "agents_for",
     "as_rewriters", "assemble", "best_for", "built_as_described", "check_algorithm", "check_alike",
-    "check_collects_steps", "check_description", "check_launched", "check_spaces", "check_takes_tasks", "check_team",
+    "check_collects_steps", "check_description", "check_launched", "check_replay", "check_spaces", "check_takes_tasks",
+    "check_team",
     "config_for", "config_from", "context_for", "data_for", "describe", "directory_for", "engine_for",
     "environment_arguments", "environment_for", "environment_from", "evaluator_for", "fitted", "fitting",
     "given_directory", "learning_arguments", "loading_arguments", "members_from", "multi_agent_for", "plain_config",

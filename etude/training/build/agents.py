@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import etude.presets as presets
 from etude.agent import Agent
-from etude.algorithms import OTHER_NAMES, find
+from etude.algorithms import find, named
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces, describe, is_float_image
 from etude.envs import ConfiguredEnvironment, Translation, as_given, examine, with_global_state, with_origins_of
@@ -70,7 +70,7 @@ def agent_for(
         agent_class, config_class = find(algorithm)
         if config is not None and not isinstance(config, config_class):
             raise ConfigError(f"{algorithm} takes a {config_class.__name__}; got {type(config).__name__}.")
-        name = OTHER_NAMES.get(algorithm, algorithm)
+        name = named(algorithm)
         agent = agent_class(config_for(name, environment) if config is None else config)
     return name, multi_agent_for(_for_images(agent, spaces), spaces, policies)
 
@@ -138,6 +138,6 @@ def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
 def config_for(algorithm: str, environment: Any = None, /, **changes: Any) -> Any:
     """The preset config of an algorithm for an environment id, or its default config, with these fields changed."""
     _, config_class = find(algorithm)
-    name = OTHER_NAMES.get(algorithm, algorithm)
+    name = named(algorithm)
     preset = presets.lookup(name, environment) if isinstance(environment, str) else None
     return config_class(**{**(preset.config if preset else {}), **changes})

@@ -130,8 +130,8 @@ def check_launched(devices: Devices) -> None:
     launch = launched()
     if launch is not None and launch.size > 1 and devices is None:
         raise ConfigError(
-            f"{launch.size} processes were started, and each would train the same run by itself. Give --devices all, "
-            "so that they train one run together."
+            f"{launch.size} processes were started, and each would train the same run by itself. Give "
+            "devices='all' (--devices all), so that they train one run together."
         )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, for_several
-from etude.base.errors import ConfigError, SpaceError
+from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.spaces import Box, MultiBinary, Space, Spaces, bounded, describe
 from etude.envs import make_environments
 from etude.multi_agent.independent import Independent
@@ -94,6 +94,16 @@ def check_takes_tasks(context: TrainingContext, task: Any) -> None:
         environments.set_task(task)
     finally:
         environments.close()
+
+
+def check_replay(there: bool, what: str) -> None:
+    """Raise CheckpointError where a run has no replay, and so cannot do this."""
+    if not there:
+        raise CheckpointError(
+            f"This run was loaded without its replay, to act only; it cannot {what}. Load a checkpoint that has one "
+            "(best.etude has none where evaluate_workers evaluated), or start a new run from these weights: "
+            "start_from=."
+        )
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:

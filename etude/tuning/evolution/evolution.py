@@ -80,7 +80,7 @@ class Evolution(Study):
 
     algorithm, env, config, folder, jobs, executor, callbacks, shared_replay, further: as of `Study`.
     population: members. every: environment steps of each member in a generation, after which it is evaluated.
-    steps: of each member at most; None: those of the preset, or 20 generations. Rounded up to whole generations.
+    steps: of each member at most; None: those of the preset, or 20 generations. Rounded down to whole generations.
     target: evolution ends with the generation in which the mean return of an evaluation reaches it.
     mutations, tournament: how members change, and which have children.
     evaluate_episodes: in each evaluation; all members play the same ones, on environments of their own.
@@ -113,6 +113,7 @@ class Evolution(Study):
             steps = experiment.steps or DEFAULT_GENERATIONS * every
         if type(steps) is not int or steps < 1:
             raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1, in steps of a member.")
+        every = min(every, steps)
         rng = generator(seed, "population")
         seeds: list[int] = []
         while len(seeds) < population:
@@ -120,7 +121,7 @@ class Evolution(Study):
             seeds += [drawn] * (drawn not in seeds)
         own = {name: value for name, value in further.items() if name in experiment.options}
         super().__init__(
-            experiment.algorithm, env, {}, steps=-(-steps // every) * every, trials=1, seeds=seeds,
+            experiment.algorithm, env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
             config=None if isinstance(experiment.algorithm, Agent) else _fitted_config(experiment),
             evaluate_every=every, evaluate_episodes=evaluate_episodes, evaluate_seed=int(rng.integers(2**31)),
@@ -136,8 +137,8 @@ class Evolution(Study):
         held = lines[0]["study"]
         if held["scheduler"].get("class") != Generations.__name__:
             raise ConfigError(
-                f"The study in {folder} is no evolution. Go on with it by etude tune --resume {folder}, or "
-                "etude.Study.load(folder).run()."
+                f"The study in {folder} is no evolution. Go on with it by etude.Study.load(folder).run() (etude "
+                f"tune --resume {folder})."
             )
         scheduler, plan = from_json(Generations, held["scheduler"], KNOWN), plan_in(lines)
         again = {name: value for name, value in given.items() if name not in ("jobs", "executor", "callbacks")}
