@@ -129,7 +129,8 @@ class NetworkForEach(Part):
     """A network as a function of several sets of variables, each for as many consecutive observations."""
 
     def __init__(self, network: Network):
-        self.architecture, self.variables = network.architecture, network.variables
+        self.architecture: Any = network.architecture
+        self.variables: Mapping[str, Any] = network.variables
 
     def __call__(self, observation: Tree = None) -> Any:
         return self.architecture.for_each(self.variables, observation)
@@ -217,7 +218,7 @@ class Normaliser(Part):
     def __init__(self, space: Space, on: bool):
         self.parts: list[NormalisedPart] = normalised_parts(space) if on else []
         means = {f"{name}.mean": np.zeros(shape, np.float32) for name, _, shape in self.parts}
-        self.variables = means | {f"{name}.scale": np.ones(shape, np.float32) for name, _, shape in self.parts}
+        self.variables: Any = means | {f"{name}.scale": np.ones(shape, np.float32) for name, _, shape in self.parts}
         self.frozen: frozenset[str] = frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Tree:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -35,7 +35,7 @@ class AsyncGradientLearning(LearningKind):
     """Gradients of the rollouts of single environments."""
 
     name = "gradients"
-    config = GradientsConfig
+    config: ClassVar[type[Any]] = GradientsConfig
     log_prob = True
     one_by_one = True
     returns_gradients = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
@@ -32,7 +32,7 @@ class EpisodeLearning(LearningKind):
     """All steps of the episodes, with their returns, in one batch."""
 
     name = "episodes"
-    config = EpisodesConfig
+    config: ClassVar[type[Any]] = EpisodesConfig
 
     def replay(self, context: TrainingContext) -> Replay:
         if (folder := context.setup.replay_folder) is not None:

@@ -310,7 +310,7 @@ class OffPolicySequenceLearning(OffPolicyLearning):
     """Sequences of transitions, with the recurrent state that they were acted with where the config stores it."""
 
     name = "sequences"
-    config = SequenceConfig
+    config: ClassVar[type[Any]] = SequenceConfig
     multi_agent = False
 
     def check_shared_replay(self, agent: Agent) -> None:

@@ -179,7 +179,7 @@ class UnrollLearning(OnPolicyLearning):
     """The whole rollout of each environment."""
 
     name = "unrolls"
-    config = UnrollsConfig
+    config: ClassVar[type[Any]] = UnrollsConfig
     multi_agent = False
 
     def selector(self, config: Any) -> Selector:
