@@ -12,6 +12,7 @@ from etude.base.errors import ConfigError
 from etude.checkpoint.old_names import present_state
 from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals, with_address
 from etude.cli.output import say
+from etude.cli.train import played_by
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ class Resume:
     data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
     env: str | None = None  # another environment with the same spaces; None: as before
+    serve: str | None = None  # HOST:PORT to listen on for clients; --env then names their spaces, as --spaces of train
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
     output: str | None = None  # folder to record all episodes in; None: as before
     output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before
@@ -151,4 +153,8 @@ def _changed(options: Any) -> dict[str, Any]:
     saved = {field.name: field.default for field in dataclasses.fields(options)}.get("set")
     if saved is not None and options.set != saved:
         given["config"] = options.set
+    if options.serve is not None:
+        if options.env is None:
+            raise ConfigError("--serve goes with --env, which names the spaces of what clients play.")
+        given["env"] = played_by(options.serve, options.env)
     return {name: value for name, value in given.items() if value is not None}

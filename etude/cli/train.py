@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import os
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -97,6 +98,8 @@ class Train:
     estimate_data: str | None = None  # their file; None: --data
     estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
     estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
+    serve: str | None = None  # HOST:PORT to listen on for clients, which play in the place of ENV; with --spaces
+    spaces: str | None = None  # of what clients play: an environment that has them, or a JSON file; with --serve
     # -- display
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
@@ -124,6 +127,10 @@ def asked(arguments: Sequence[str], kind: type, command: str, example: str = "",
     """
     names, rest = split_positionals(with_address(arguments))
     usage = f"{command} ALGORITHM ENV"
+    if len(names) == 1 and _named_before_parsing(rest, "--serve"):
+        names += filter(None, [_named_before_parsing(rest, "--spaces")])
+    elif _named_before_parsing(rest, "--serve") or _named_before_parsing(rest, "--spaces"):
+        raise ConfigError("With --serve HOST:PORT clients play: give --spaces in the place of ENV.")
     if len(names) != 2:
         if asks_for_help(rest):
             parse(with_hyperparameters(named(names[0]), options=kind) if names else kind, rest, usage)
@@ -245,10 +252,11 @@ def _schedule(options: Any) -> Any:
     from etude.run import Schedule
 
     unsaid = options.evaluate_every is None
+    every = None if (options.spaces or "").endswith(".json") else max(1, options.steps // 20)  # spaces cannot be played
     alone = bool(options.data) and not any(source.startswith("sampler=") for source in options.data)
     return Schedule(
         target=options.target,
-        evaluate_every=max(1, options.steps // 20) if unsaid else options.evaluate_every or None,
+        evaluate_every=every if unsaid else options.evaluate_every or None,
         evaluate_episodes=options.evaluate_episodes,
         evaluate_max_steps=options.evaluate_max_steps,
         evaluate_steps=options.evaluate_steps,
@@ -323,7 +331,7 @@ def _train(what: Asked) -> int:
     elif options.adapt:
         given["config"] = dataclasses.replace(config, adapt=options.adapt)
     output = None if options.output is None else Output(str(options.output), options.output_format)
-    with Run(algorithm, env, **given) as run:
+    with Run(algorithm, played_by(options.serve, env), **given) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         name = f"{algorithm}-{env}-s{options.seed}"
         run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))
@@ -331,3 +339,14 @@ def _train(what: Asked) -> int:
             if config is None and display != "nothing" and (note := presets.none_for(algorithm, env)):
                 say(note)
             return carry_out(run, options.steps, schedule, display, output)
+
+
+def played_by(serve: str | None, env: Any) -> Any:
+    """The environment of a run, or what listens for clients that play it. ETUDE_TOKEN holds their token."""
+    if serve is None:
+        return env
+    from etude.serving import Clients
+
+    clients = Clients(serve, env, token=os.environ.get("ETUDE_TOKEN"))
+    say(f"Clients play: they connect to http://{serve}")
+    return clients

@@ -44,7 +44,7 @@ class Run:
     algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
         each policy is: one of these, of `etude.multi_agent` a `Frozen` (a policy from a checkpoint) or a `League`
         (earlier copies of another policy), or a function of (observation, rng) that returns an action and never learns.
-    env: a Gymnasium id, "module:callable", or a callable that returns an environment.
+    env: a Gymnasium id, "module:callable", a callable that returns an environment, or `serving.Clients`.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
@@ -97,18 +97,18 @@ class Run:
             seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray,
             devices, strategy,
         )  # fmt: skip
-        config = build.with_hyperparameters(algorithm, env, config, hyperparameters)
+        config = build.with_hyperparameters(algorithm, named := build.preset_name(env), config, hyperparameters)
         environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         is_path(run_dir)  # refuses what is none
         self._claims = trust_.claims(environment, replay_folder)
         self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
-            environment, lambda own: build.agents_for(algorithm, env, config, own, policies, train_only)
+            environment, lambda own: build.agents_for(algorithm, named, config, own, policies, train_only)
         )
         self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
         exploration.check(self.agent, explorer, spaces)
         replicas = build.replicas_for(self.agent, setup)
         self.group: Any = None if replicas is None else replicas.group
-        self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, env, replicas)
+        self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, named, replicas)
         self.engine: Any = build.engine_for(self.agent, spaces, self.setup, replicas)
         self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
         self._rewrite = build.as_rewriters(rewrite)

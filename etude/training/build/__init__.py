@@ -1,6 +1,7 @@
 """From an algorithm, an environment and a few settings to the parts of a run. The one place that knows all axes by
 name."""
 
+from etude.serving import preset_name
 from etude.training.build.acting import TrainedPolicy
 from etude.training.build.agents import agent_for, config_for, fitted, multi_agent_for
 from etude.training.build.arguments import (
@@ -67,7 +68,7 @@ __all__ = [
     "config_for", "config_from", "context_for", "data_for", "describe", "directory_for", "engine_for",
     "environment_arguments", "environment_for", "environment_from", "evaluator_for", "fitted", "fitting",
     "given_directory", "learning_arguments", "loading_arguments", "members_from", "multi_agent_for", "plain_config",
-    "plain_environment", "plain_policies", "policies_from", "recorded_spaces", "replicas_for", "resumed_directory",
+    "plain_environment", "plain_policies", "policies_from", "preset_name", "recorded_spaces", "replicas_for", "resumed_directory",
     "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
     "with_hyperparameters", "with_own_generators",
 ]  # fmt: skip

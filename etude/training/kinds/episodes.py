@@ -19,6 +19,7 @@ from etude.explore.explorer import with_log_prob
 from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import EpisodeBatch, EpisodeReturns, Fitness
 from etude.replay.episode_batch import power_of_two
+from etude.serving import clients_of
 from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.kind import LearningKind
@@ -114,6 +115,8 @@ class EvolutionStrategiesLearning(EpisodeLearning):
                 f"{type(context.agent).__name__} acts with weights of its own in each environment, which NumPy "
                 "computes; it cannot for convolutions and modules of your own. Use an Mlp."
             )
+        if clients_of(context.environment) is not None:
+            raise ConfigError("Clients play one policy; es has one for each environment, and collects in its own way.")
         return super().rollout(context, explorer)
 
     def vectorization(self, context: TrainingContext) -> Vectorization:

@@ -40,6 +40,8 @@ from etude.rollout import (
     buffer_size,
     own_environments,
 )
+from etude.serving import clients_of
+from etude.serving.rollout import ClientRollout
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -296,14 +298,13 @@ class LearningKind:
         if (group := context.group) is None:
             return self._own_rollout(context, explorer, range(context.count))
         indices = own_environments(context.count, group.rank, group.size)
+        if clients_of(context.environment) is not None:
+            raise ConfigError("Clients play in one process: train on one device.")
         return SharedRollout(self._own_rollout(context, explorer, indices), context.count, group)
 
-    def _own_rollout(
-        self, context: TrainingContext, explorer: Explorer, indices: range
-    ) -> InProcess | Pool | LockstepPool:
+    def _own_rollout(self, context: TrainingContext, explorer: Explorer, indices: range) -> Any:
         """Collects from the environments with these indices, those of this process."""
-        engine, setup = context.engine, context.setup
-        make, priorities = self.make_environments(context), self.actor_priorities(context)
+        engine, setup, priorities = context.engine, context.setup, self.actor_priorities(context)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.make_actor(context)
         if isinstance(explorer, AdjustedExplorer):
@@ -311,7 +312,12 @@ class LearningKind:
             make_actor = functools.partial(FollowingActor.made, make_actor, explorer.follow)
         if setup.workers == 0:
             actor = make_actor() if engine.exportable else acting_here
-            return InProcess(make(np.array(indices)), actor, explorer, setup.seed, priorities)
+            if (clients := clients_of(context.environment)) is not None and not setup.keep_info:
+                return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, setup.seed, priorities)
+            return InProcess(
+                self.make_environments(context)(np.array(indices)), actor, explorer, setup.seed, priorities
+            )
+        make = self.make_environments(context)
         if setup.overlap:
             self.check_overlap(context)
         if setup.ray is not None and not engine.exportable:
@@ -335,6 +341,11 @@ class LearningKind:
 
     def make_environments(self, context: TrainingContext) -> Callable[[Any], Environments]:
         """Makes the environments with these numbers, in this process or in a worker; it is pickled."""
+        if clients_of(context.environment) is not None:
+            raise ConfigError(
+                "Clients play in this process: leave workers and keep_info out, and take an algorithm that learns from "
+                f"steps of one policy; {type(context.agent).__name__} collects in its own way."
+            )
         return functools.partial(
             make_environments,
             context.environment,

@@ -1,0 +1,132 @@
+"""Clients in the place of a run's environment: where to listen for them, and the spaces of what they play."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.base.spaces import ACTION_MASK, Space, choices, from_json
+from etude.envs import ConfiguredEnvironment, EnvironmentSpec, name_of
+from etude.envs.registry import resolve
+from etude.serving.server import ClientLimits
+
+
+class Clients:
+    """In the place of the environment of a `Run`: what clients play is learned from.
+
+    address: "HOST:PORT" to listen on, such as "127.0.0.1:9900".
+    spaces: those of what clients play, as it has them: an environment (which also evaluates, and whose preset is used),
+        a pair (observation_space, action_space), or the path of a JSON file: see docs/serving.md.
+    masks: whether observations come with action masks. Of an environment it is found out.
+    token: what clients must send, as `Authorization: Bearer TOKEN`; needed for every host but this machine.
+    limits: see `server.ClientLimits`.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        spaces: EnvironmentSpec | tuple[Space, Space] | Path,
+        *,
+        masks: bool = False,
+        token: str | None = None,
+        limits: ClientLimits | None = None,
+    ):
+        self.host, self.port = _address(address)
+        if not (token or _is_loopback(self.host)):
+            raise ConfigError(
+                f"Clients: {address} can be reached from other machines, and would let anyone there steer the run: "
+                "give a token= (the environment variable ETUDE_TOKEN), or listen on 127.0.0.1."
+            )
+        self.address, self.token, self.limits = address, token, limits or ClientLimits()
+        if isinstance(spaces, Path) or isinstance(spaces, str) and spaces.endswith(".json"):
+            spaces, masks = _read(Path(spaces))
+        self.environment: EnvironmentSpec = _SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces
+        self._make = resolve(self.environment).single
+        if self._make is None:
+            raise ConfigError(
+                f"Clients: {name_of(self.environment)} is a vectorised simulator; its spaces are of many."
+            )
+
+    def __call__(self) -> Any:
+        """One environment with the spaces."""
+        assert self._make is not None
+        return self._make()
+
+    def __repr__(self) -> str:
+        return f"serving.Clients({self.address!r}, {name_of(self.environment)!r})"
+
+    @property
+    def __name__(self) -> str:
+        return f"{name_of(self.environment)}, which clients play"
+
+
+def preset_name(env: Any) -> Any:
+    """What presets are looked up by: the environment whose spaces clients have, or the one of a run itself."""
+    return env.environment if isinstance(env, Clients) else env
+
+
+def clients_of(env: Any) -> Clients | None:
+    """The clients of a run's environment, where it is played by some. ConfigError for what only environments can have
+    that are stepped here."""
+    given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    if not isinstance(given.env, Clients):
+        return None
+    if given.wrappers or given.frame_stack > 1 or given.args or given.global_state:
+        raise ConfigError(
+            "env_args, wrappers, frame_stack and several agents are for environments that are stepped here. Clients "
+            "wrap theirs, and send what comes out, such as stacked frames."
+        )
+    return given.env
+
+
+class _SpacesAlone(gym.Env):
+    """An environment with nothing but spaces; calling it "makes" it."""
+
+    __name__ = "an environment of clients"
+
+    def __init__(self, observation: Space, action: Space, masks: bool):
+        self.observation_space, self.action_space, self._masks = observation, action, masks
+
+    def __call__(self) -> _SpacesAlone:
+        return self
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        super().reset(seed=seed)
+        mask = {ACTION_MASK: np.ones(sum(choices(self.action_space)), np.int8)} if self._masks else {}
+        self.observation_space.seed(seed)
+        return self.observation_space.sample(), mask
+
+    def step(self, action: Any) -> Any:
+        raise ConfigError(
+            "There is no environment here, only its spaces: clients play. Leave evaluations out (evaluate_every=None, "
+            "--evaluate-every 0), or give evaluate_env=."
+        )
+
+
+def _address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ConfigError(f"{address!r} is no address; expected HOST:PORT, such as 127.0.0.1:9900.")
+    return host.strip("[]"), int(port)
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _read(path: Path) -> tuple[tuple[Space, Space], bool]:
+    """The spaces in a JSON file, and whether there are action masks."""
+    try:
+        found = json.loads(path.read_text())
+        return (from_json(found["observation"]), from_json(found["action"])), bool(found.get("masks", False))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, StopIteration) as error:
+        raise ConfigError(
+            f"{path} holds no spaces: {type(error).__name__}: {error}. Expected JSON such as "
+            '{"observation": {"box": {"low": -1, "high": 1, "shape": [4], "dtype": "float32"}}, '
+            '"action": {"discrete": {"n": 2, "start": 0}}}.'
+        ) from error

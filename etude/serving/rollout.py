@@ -1,0 +1,352 @@
+"""Training on what clients play: programs outside, such as a simulator, a game or a robot, that ask for actions over
+HTTP. Whoever trains sees a `protocols.Rollout`, and no server.
+
+- The server's event loop runs in a thread of its own (`server`), training in the main thread, and posts of clients go
+  from one to the other through one queue. They are answered while steps are collected, never while the run learns: what
+  is collected is of the present policy.
+- All observations that wait for an action are one forward pass.
+- An open episode of a client has a column, as an environment has, and keeps it to its end. As many are played at a time
+  as the run has environments; others wait for theirs. Where there are fewer, an episode whose column is full goes on in
+  the next free one, whose rows then do not continue those before (`Steps.restarted`).
+- A row is complete when the client tells what followed, by asking for the next action or by ending the episode. What is
+  stored is what was executed: the action as the client reported it, where it did not take the policy's.
+- A client that vanishes leaves the rows whose outcome is known, cut off where it was last seen, and no return.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from etude.base import trees
+from etude.base.data import (
+    CLIPPED,
+    INITIAL_VERSION,
+    LOG_PROB,
+    RECURRENT_STATE,
+    SAMPLED_ACTION,
+    EpisodeEnd,
+    PolicyVersion,
+    Steps,
+)
+from etude.base.errors import ConfigError
+from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
+from etude.base.spaces import Box, Spaces, clipped_to, zeros
+from etude.base.trees import Tree
+from etude.protocols import Explorer, Weights
+from etude.rollout.actor import Actor
+from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
+from etude.rollout.state import Ahead, answers, notes, pack, unpack
+from etude.serving.clients import Clients
+from etude.serving.server import PolicyServer, Post
+
+
+@dataclass(slots=True)
+class _Row:
+    """A transition, as far as it is known; arrays have an axis of one environment."""
+
+    observation: Tree
+    action: np.ndarray
+    extras: dict[str, np.ndarray]
+    reward: float = 0.0
+    terminated: bool = False
+    truncated: bool = False
+    final: Tree = None  # [...] the last observation, where an episode ended
+    end: EpisodeEnd | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _Stream:
+    """An open episode of a client."""
+
+    recurrent: np.ndarray  # [1, M] the agent's state for the next step
+    explorer: np.ndarray  # [1, k] the explorer's
+    column: _Column | None = None
+    pending: _Row | None = None  # what the client executes now
+    asks: Post | None = None  # for an action
+    length: int = 0
+    total: float = 0.0
+
+
+@dataclass(slots=True, eq=False)
+class _Column:
+    """What has the place of an environment."""
+
+    number: int
+    noise: np.random.Generator
+    stream: _Stream | None = None  # its open episode
+    rows: list[_Row] = field(default_factory=list)  # of the present call
+    next_observation: Tree = None  # [1, ...] that follows them
+    open: bool = False  # whether the last row, of this call or before, is one that an episode goes on after
+    restarted: bool = False  # whether the next row does not continue it
+    episode: int = 0  # how many ended
+
+
+class ClientRollout:
+    """Collects what clients play. A `protocols.Rollout`.
+
+    count: the columns. actor_priorities: see `Collector`.
+    """
+
+    def __init__(
+        self,
+        clients: Clients,
+        spaces: Spaces,
+        count: int,
+        actor: Actor,
+        explorer: Explorer,
+        run_seed: RunSeed,
+        actor_priorities: bool = False,
+    ):
+        self.spaces, self.environments = spaces, count
+        self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
+        self._bounds = clipped_to(spaces.action)
+        self._columns = [_Column(i, generator(run_seed, "explore", i)) for i in range(count)]
+        self._streams: dict[str, _Stream] = {}
+        self._vanished = 0
+        self._ahead: Ahead | None = None
+        if spaces.agents is not None:
+            raise ConfigError("Clients play for one agent; this environment has several.")
+        made = clients()
+        try:
+            self._server = PolicyServer(clients, made, spaces, self._samples())
+        finally:
+            made.close()
+
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
+        """`steps` rows of these columns, as soon as clients have played them; see `protocols.Rollout`."""
+        positions = range(self.environments) if environments is None else environments
+        ahead, self._ahead = self._ahead, None
+        if answers(ahead, steps, list(positions)):
+            return ahead
+        return _counted(joined(self._collected(positions, steps, step)))
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """An episode of each column, to its end; see `protocols.Rollout`."""
+        waiting, self._ahead = self._ahead, None
+        if isinstance(waiting, tuple):
+            return waiting
+        return tuple(map(_counted, self._collected(range(self.environments), None, step)))
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these from the next action on."""
+        self._actor.load(weights, version)
+
+    def set_task(self, task: Any) -> None:
+        """Tell clients this task when they begin an episode."""
+        self._server.task = task
+
+    def warnings(self) -> list[str]:
+        """What was lost since the last call."""
+        vanished, self._vanished = self._vanished, 0
+        if not vanished:
+            return []
+        silence = self._server.limits.silence
+        return [
+            f"{vanished} open episode{'s' * (vanished > 1)} of clients did not go on for {silence:g} seconds and count "
+            "no more: steps up to there were learned from, their returns are unknown."
+        ]
+
+    def state(self) -> dict[str, Any]:
+        """The generators and what is counted; open episodes are at the clients."""
+        action = zeros(self.spaces.action, 0)
+        nowhere = [np.empty(0) for _ in trees.leaves(zeros(self.spaces.observation))]  # no replay ends here
+        columns = [
+            {
+                "open": {"episode": column.episode, "seed": 0, "actions": action, "observation": nowhere},
+                "episode": column.episode,
+                "length": 0,
+                "total": 0.0,
+                "restarted": True,
+                "generator": generator_state(column.noise),
+            }
+            for column in self._columns
+        ]
+        return pack(columns, self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Go on from the state of any rollout. Clients begin new episodes."""
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        for column, saved in zip(self._columns, columns, strict=True):
+            restore_generator(column.noise, saved["generator"])
+            column.episode, column.open = saved["episode"], True
+        return notes([i for i, saved in enumerate(columns) if saved["length"]])
+
+    def close(self) -> None:
+        """End the server. May be called twice."""
+        self._server.close()
+
+    def _samples(self) -> bool:
+        """Whether the log probabilities of actions are needed: found by acting once, with noise of its own."""
+        observation: Any = trees.map(np.ones_like, zeros(self.spaces.observation, 1))  # all actions are allowed
+        output, _ = self._output(observation, np.zeros((1, self._actor.state_size), np.float32))
+        explorer, state = self._explorer.of(np.zeros(1, np.int64)), np.full((1, self._explorer.state_size), np.nan)
+        return (
+            LOG_PROB
+            in explorer(output, explorer.draw(np.random.default_rng(0), 1, self.spaces.action), 0, state).extras
+        )
+
+    # -- collecting ----------------------------------------------------------------------------------------------------
+
+    def _collected(self, positions: Sequence[int], steps: int | None, step: int) -> tuple[Steps, ...]:
+        """So many rows of each of these columns; None: up to the end of an episode."""
+        wanted = [self._columns[i] for i in positions]
+
+        def full(column: _Column) -> bool:
+            rows = column.rows
+            return bool(rows) and rows[-1].final is not None if steps is None else len(rows) >= steps
+
+        while not all(map(full, wanted)):
+            # Those that go on in their column come first, then those without one, then those whose column is full.
+            order = sorted(self._streams.values(), key=lambda own: _rank(own.column, wanted, full))
+            asking = [stream for stream in order if stream.asks and self._place(stream, wanted, full)]
+            if asking:
+                self._act(asking, step + sum(len(column.rows) for column in wanted))
+            for post in self._server.posts():
+                self._take(post, keep=steps is not None)
+        return tuple(self._steps_of(column) for column in wanted)
+
+    def _place(self, stream: _Stream, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:
+        """Whether an episode has a column with room for its next row."""
+        column = stream.column
+        if column in wanted and not full(column):
+            return True
+        free = (other for other in wanted if other.stream is None and not full(other))
+        found = min(free, key=lambda other: bool(other.rows), default=None)
+        if found is None:
+            return False
+        if column is not None:
+            column.stream = None
+        stream.column, found.stream = found, stream
+        found.restarted |= found.open
+        return True
+
+    def _take(self, post: Post, keep: bool) -> None:
+        """One post of a client. keep: whether rows of an episode that ends nowhere are of use."""
+        if post.kind == "gone":
+            self._lose(self._streams.pop(post.episode, None), keep)
+            return
+        stream = self._streams.get(post.episode)
+        if stream is None:
+            if post.kind == "end":  # no action was asked for
+                post.answer({})
+                return
+            size = np.zeros((1, self._actor.state_size), np.float32)
+            stream = self._streams[post.episode] = _Stream(size, np.full((1, self._explorer.state_size), np.nan))
+        if stream.pending is not None:
+            self._complete(stream, post)
+        if post.kind == "end":
+            del self._streams[post.episode]
+            self._end(stream, post)
+        else:
+            stream.asks = post
+
+    def _complete(self, stream: _Stream, post: Post) -> None:
+        row, column = stream.pending, stream.column
+        assert row is not None and column is not None
+        row.reward, stream.pending = post.reward, None
+        stream.length, stream.total = stream.length + 1, stream.total + post.reward
+        column.rows.append(row)
+        column.next_observation, column.open = post.observation, True
+        if post.kind == "end":
+            row.terminated, row.truncated = post.terminated, post.truncated
+            row.final = trees.rows(post.observation, 0)
+            row.end = EpisodeEnd(column.number, column.episode, stream.length, stream.total, not post.terminated)
+            column.episode, column.open = column.episode + 1, False
+
+    def _end(self, stream: _Stream, post: Post) -> None:
+        if stream.column is not None:
+            stream.column.stream = None
+        post.answer({"length": stream.length, "return": stream.total})
+
+    def _lose(self, stream: _Stream | None, keep: bool) -> None:
+        """Forget an episode whose client has vanished."""
+        if stream is None:
+            return
+        self._vanished += 1
+        column = stream.column
+        if column is None:
+            return
+        column.stream = None
+        if not keep:
+            column.rows.clear()
+            column.restarted |= column.open
+        elif column.rows and column.rows[-1].final is None:
+            row = column.rows[-1]
+            row.truncated, row.final, column.open = True, trees.rows(column.next_observation, 0), False
+
+    def _act(self, streams: list[_Stream], step: int) -> None:
+        """Answer all that ask, in one forward pass."""
+        columns = np.array([stream.column.number for stream in streams])  # type: ignore[union-attr]
+        observation = trees.concatenate([stream.asks.observation for stream in streams])  # type: ignore[union-attr]
+        noise = np.concatenate([self._draw(stream.column) for stream in streams])
+        state = np.concatenate([stream.explorer for stream in streams])
+        recurrent = np.concatenate([stream.recurrent for stream in streams])
+        output, following = self._output(observation, recurrent)
+        action, extras = self._explorer.of(columns)(output, noise, step, state)
+        if isinstance(self.spaces.action, Box) and LOG_PROB in extras and CLIPPED not in extras:
+            extras = {**extras, SAMPLED_ACTION: action}
+        if self._actor.state_size:
+            extras = {**extras, RECURRENT_STATE: recurrent}
+        executed = action if self._bounds is None else np.clip(action, *self._bounds)
+        for i, stream in enumerate(streams):
+            one = slice(i, i + 1)
+            post, stream.asks = stream.asks, None
+            assert post is not None
+            stream.explorer, stream.recurrent = state[one], following[one]
+            row = _Row(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
+            if post.action is not None:
+                row.action = post.action
+                replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
+                row.extras |= {name: value for name, value in replaced.items() if name in extras}
+            stream.pending = row
+            post.acted(row.action)
+
+    def _draw(self, column: _Column | None) -> np.ndarray:
+        assert column is not None
+        explorer = self._explorer.of(np.array([column.number]))
+        return explorer.draw(column.noise, 1, self.spaces.action)
+
+    def _output(self, observation: Tree, recurrent: np.ndarray) -> tuple[Any, np.ndarray]:
+        if self._actor.state_size:
+            return self._actor.act(observation, recurrent)
+        return self._actor.act(observation), recurrent
+
+    def _steps_of(self, column: _Column) -> Steps:
+        """The rows of a column, which is empty then."""
+        rows, column.rows = column.rows, []
+        restarted, column.restarted = column.restarted, False
+        observation = trees.stack([row.observation for row in rows])
+        ended = [EndedEpisode(t, 0, row.final, row.end) for t, row in enumerate(rows) if row.final is not None]  # type: ignore[arg-type]
+        ends = EndedEpisodes.of(ended, trees.rows(observation, (slice(0), 0)))
+        steps = Steps(
+            observation=observation,
+            action=np.stack([row.action for row in rows]),
+            reward=np.array([[row.reward] for row in rows], np.float32),
+            terminated=np.array([[row.terminated] for row in rows]),
+            truncated=np.array([[row.truncated] for row in rows]),
+            next_observation=column.next_observation,
+            final_observation=ends.observation,
+            final_index=ends.index,
+            columns=np.array([column.number]),
+            restarted=np.array([restarted]),
+            extras={name: np.stack([row.extras[name] for row in rows]) for name in rows[0].extras},
+            episodes=ends.episodes,
+        )
+        if self._actor_priorities:
+            steps.extras["priority"] = self._actor.errors(steps)  # type: ignore[attr-defined]
+        return steps
+
+
+def _rank(column: _Column | None, wanted: list[_Column], full: Callable[[_Column], bool]) -> int:
+    if column is None:
+        return 1
+    return 0 if column in wanted and not full(column) else 2
+
+
+def _counted(steps: Steps) -> Steps:
+    """Without places of episodes that were cut off, which have no return."""
+    return replace(steps, episodes=tuple(end for end in steps.episodes if end is not None))
