@@ -69,6 +69,7 @@ __all__ = [
     "environment_arguments", "environment_for", "environment_from", "evaluator_for", "fitted", "fitting",
     "given_directory", "learning_arguments", "loading_arguments", "members_from", "multi_agent_for", "plain_config",
     "plain_environment", "plain_policies", "policies_from", "preset_name", "recorded_spaces", "replicas_for",
-    "resumed_directory", "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from", "uses_data", "with_environments",
+    "resumed_directory", "rewriters_from", "run_parts", "start_from", "taken_from", "train_only_from",
+    "uses_data", "with_environments",
     "with_hyperparameters", "with_own_generators",
 ]  # fmt: skip
