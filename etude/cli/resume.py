@@ -37,7 +37,7 @@ class Resume:
     data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
     env: str | None = None  # another environment with the same spaces; None: as before
-    serve: str | None = None  # HOST:PORT to listen on for clients; --env then names their spaces, as --spaces of train
+    serve: str | None = None  # listen at HOST:PORT for clients; --env then names their spaces, as --spaces of train
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
     output: str | None = None  # folder to record all episodes in; None: as before
     output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before

@@ -98,8 +98,8 @@ class Train:
     estimate_data: str | None = None  # their file; None: --data
     estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
     estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
-    serve: str | None = None  # HOST:PORT to listen on for clients, which play in the place of ENV; with --spaces
-    spaces: str | None = None  # of what clients play: an environment that has them, or a JSON file; with --serve
+    serve: str | None = None  # listen at HOST:PORT for clients, which play in the place of ENV
+    spaces: str | None = None  # of what the clients of --serve play: an environment that has them, or a JSON file
     # -- display
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
