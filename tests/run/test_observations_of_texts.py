@@ -71,7 +71,7 @@ def test_entries_are_left_out_by_name_also_after_loading(tmp_path):
         assert list(run.engine.spaces.observation) == ["noise"] and run.description()["wrappers"] == ["drop:order"]
         assert run.act({"order": "left", "noise": np.zeros(1, np.float32)}) in (0, 1)
     for wrapper, env in (("drop:mission", Ordered), ("drop:order", "CartPole-v1"), ("drop:a", "mpe2:simple_spread_v3")):
-        with pytest.raises(ConfigError, match=rf"{wrapper} \(--drop .* leaves an entry out of Dict observations"):
+        with pytest.raises(ConfigError, match=f"{wrapper} leaves an entry out of Dict observations"):
             Run("ppo", env, wrappers=[wrapper])
     with pytest.raises(ConfigError, match="several entries"):
         Run("ppo", Ordered, wrappers=["drop:order", "drop:noise"])
