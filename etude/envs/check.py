@@ -151,7 +151,7 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
         findings.add(Found("render_mode", text))
-    if modes and not own_render:
+    if modes and type(env.unwrapped).render is gym.Env.render:
         text = f"It declares the render modes {modes} and has no render(): write it, or leave them out of its metadata."
         findings.add(Found("render", text))
     offscreen = [mode for mode in modes if mode in ("rgb_array", "ansi")]
