@@ -20,7 +20,7 @@ import json
 import time
 import urllib.parse
 import uuid
-from typing import Any
+from typing import Any, SupportsFloat
 
 import numpy as np
 
@@ -72,7 +72,7 @@ class Client:
         body = {**_seen(observation, action_mask), "action": _plain(action), "log_prob": log_prob}
         self._post(episode_id, "log_action", body)
 
-    def log_returns(self, episode_id: str, reward: float) -> None:
+    def log_returns(self, episode_id: str, reward: SupportsFloat) -> None:
         """Add a reward for the last action; it is sent with the next call."""
         self._rewards[episode_id] = self._rewards.get(episode_id, 0.0) + float(reward)
 
