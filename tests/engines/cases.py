@@ -322,7 +322,7 @@ def every_case(*kept: str) -> Any:
     return pytest.mark.parametrize("case", marked)
 
 
-def variants_but(kept: tuple[str, ...], names: Any) -> list:
+def variants_but(kept: tuple[Any, ...], names: Any) -> list:
     """Parameters of a test; all but those that are kept are variants."""
     return [pytest.param(name, marks=() if name in kept else pytest.mark.variant) for name in names]
 

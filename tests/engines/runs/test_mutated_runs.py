@@ -6,6 +6,7 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from cases import variants_but
 
 import etude
 from etude import Run, engines
@@ -141,7 +142,7 @@ SEEDED = {
 }
 
 
-@pytest.mark.parametrize("name", ["dqn", "sac", pytest.param("mixed", marks=pytest.mark.variant)])
+@pytest.mark.parametrize("name", variants_but(("dqn",), ["dqn", "sac", "mixed"]))
 def test_a_copy_with_another_seed_draws_nothing_that_its_parent_draws_and_is_resumed_bit_for_bit(engine_name, name):
     env, config, share = SEEDED[name]
     data = None if share is None else [(etude.record(env, 4, seed=5), share), ("sampler", 1 - share)]

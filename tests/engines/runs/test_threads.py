@@ -27,7 +27,14 @@ def threads(engine_name, width, *chosen, **settings):
     return [int(number) for number in done.stdout.split()]
 
 
-@pytest.mark.parametrize(("width", "asked", "alone"), [(64, None, True), (512, None, False), (64, "2", False)])
+@pytest.mark.parametrize(
+    ("width", "asked", "alone"),
+    [
+        (64, None, True),
+        pytest.param(512, None, False, marks=pytest.mark.variant),
+        (64, "2", False),
+    ],
+)
 def test_small_networks_are_computed_with_one_thread(width, asked, alone, engine_name):
     number, *around = threads(engine_name, width, **({SETTINGS[engine_name]: asked} if asked else {}))
     assert (number == 1) == alone
