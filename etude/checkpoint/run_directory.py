@@ -28,13 +28,6 @@ ROOT = Path("runs")  # where runs go whose directory is not given
 _STEP = re.compile(r"step_(\d+)\.etude")
 
 
-class Newest(NamedTuple):
-    """The newest checkpoint that verifies, and why newer ones were passed over."""
-
-    path: Path
-    notes: list[str]
-
-
 class Loaded(NamedTuple):
     """The state of a run, where it came from, and why newer checkpoints were passed over."""
 
@@ -186,18 +179,6 @@ class RunDirectory:
         """The checkpoints that are there by step, oldest first, whether they verify or not; without `best`."""
         found = ((_STEP.fullmatch(path.name), path) for path in self.checkpoints.glob("step_*.etude"))
         return dict(sorted((int(match[1]), path) for match, path in found if match))
-
-    def newest_complete(self) -> Newest:
-        """The newest checkpoint of which every byte is as it was written. CheckpointError where there is none."""
-        notes: list[str] = []
-        for path in reversed(self.saved().values()):
-            try:
-                checkpoint.verify(path)
-            except CheckpointError as error:
-                notes.append(str(error))
-                continue
-            return Newest(path, notes)
-        raise self._none_complete(notes)
 
     def load(self, expect: tuple[str, ...] = (), skip: tuple[str, ...] = ()) -> Loaded:
         """The state in the newest complete checkpoint; `expect` and `skip` as in `checkpoint.read`.
