@@ -55,8 +55,8 @@ check: $(VENV)/.ready-test
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy etude
 	$(PY) tests/docs/programs.py build/typed
-	$(PY) -m mypy --strict --follow-imports silent --allow-redefinition --allow-untyped-defs --allow-incomplete-defs \
-	  --allow-untyped-calls build/typed
+	$(PY) -m mypy --cache-dir .mypy_cache/documents --strict --follow-imports silent --allow-redefinition \
+	  --allow-untyped-defs --allow-incomplete-defs --allow-untyped-calls build/typed
 	$(VENV)/bin/pyright --pythonpath $(PY)
 	$(PY) -m pytest tests/layers
 
