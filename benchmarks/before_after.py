@@ -76,8 +76,9 @@ def run_seconds(algorithm: str, engine: str, tree: Path) -> float:
 
 
 def environment(tree: Path) -> dict[str, str]:
-    """The variables of a process that imports this checkout."""
-    return {**os.environ, **dict.fromkeys(measure.LIMITS, "1"), "PYTHONPATH": str(tree)}
+    """The variables of a process that imports this checkout, and keeps its bytecode, as an installed package does."""
+    limits = dict.fromkeys(measure.LIMITS, "1")
+    return {**os.environ, **limits, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": ""}
 
 
 def commit(tree: Path) -> str:

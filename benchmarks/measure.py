@@ -55,7 +55,7 @@ def process(command: list[str], threads: str = "default", timeout: float = 3600,
     if threads == "one":
         variables |= dict.fromkeys(LIMITS, "1")
         command = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0))), *command]
-    variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", **environment}
+    variables |= {"TF_CPP_MIN_LOG_LEVEL": "3", "PYTHONDONTWRITEBYTECODE": "", **environment}  # bytecode as installed
     done = subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=variables, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")

@@ -5,30 +5,37 @@ from __future__ import annotations
 import html
 import importlib
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.base.events import Event, Started
 from etude.envs import name_of
-from etude.report.json_lines import keep_until, read_records
+from etude.report.json_lines import JsonLines, keep_until, read_records
 from etude.report.plots import plot
 from etude.report.records import MetricsRecorder, Record, scalars
 from etude.report.series import series
 
+MOST = 20_000
 WIDTH, HEIGHT = 320, 80  # of the small curve, in pixels
 
 
 class RunHistory(list[Record]):
     """The records of a run, the oldest first, as `metrics.jsonl` has them: dicts of numbers by name, and "step".
 
-    A reporter. metrics: a `metrics.jsonl`, which has the earlier part of a run that goes on.
+    A reporter. metrics: a `metrics.jsonl`, which has the earlier part of a run that goes on. Of more than `MOST`
+    records, every second one of those that only tell of training is left out; the file has all.
     """
 
     def __init__(self, metrics: Path | None = None):
         super().__init__()
-        self.metrics, self._recorder = metrics, MetricsRecorder()
+        self.metrics = metrics
+        self._recorder: Callable[[Event], list[Record]] = MetricsRecorder()
+
+    def write_to(self, metrics: Path) -> None:
+        """Keep the file `metrics`, too."""
+        self.metrics, self._recorder = metrics, JsonLines(metrics)
 
     def __call__(self, event: Event) -> list[Record]:
         """Keep the records that an event completes, and return them."""
@@ -36,6 +43,10 @@ class RunHistory(list[Record]):
         if isinstance(event, Started) and not self:
             self.begin(event.step)
         self += new
+        if len(self) > MOST:
+            training = [i for i, record in enumerate(self) if "time/fps" in record or "train/gradient_steps" in record]
+            dropped = set(training[-2::-2])  # the newest stays
+            self[:] = [record for i, record in enumerate(self) if i not in dropped]
         return new
 
     def begin(self, step: int) -> None:

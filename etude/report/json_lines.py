@@ -29,7 +29,8 @@ class JsonLines:
         self._file: Any = None
         self._begun = False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event) -> list[Record]:
+        """Write the records that an event completes, and return them."""
         records = self._recorder(event)
         if isinstance(event, Started) or not self._begun:
             self._begin(event.step)
@@ -42,6 +43,7 @@ class JsonLines:
             self._file.flush()
         if isinstance(event, Finished):
             self.close()
+        return records
 
     def _begin(self, step: int) -> None:
         self.close()

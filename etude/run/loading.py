@@ -108,6 +108,8 @@ def resume(
     for note in run.directory.notes:
         warnings.warn(note, stacklevel=2)
     run._owns_directory = True
+    if run.chief:
+        run.history.write_to(run.directory.metrics)
     return run
 
 

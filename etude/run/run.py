@@ -369,6 +369,8 @@ class Run:
     def _use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         self._owns_directory = is_path(run_dir)
         self.directory: RunDirectory | None = build.given_directory(self.group, run_dir)
+        if self._owns_directory and self.directory is not None and self.chief:
+            self.history.write_to(self.directory.metrics)
 
     def close(self) -> None:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all

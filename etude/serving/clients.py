@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 
+from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Space, choices, from_json
 from etude.envs import ConfiguredEnvironment, EnvironmentSpec, name_of
 from etude.envs.registry import resolve
-from etude.serving.server import ClientLimits
+
+
+@dataclass(frozen=True)
+class ClientLimits:
+    """What clients may ask for.
+
+    body: bytes of a post. episodes: open at a time. silence: seconds without a post after which a client counts as
+    vanished. wait: seconds after which a post that the run is not ready for is answered with 503; it is to be repeated.
+    """
+
+    body: int = 8 * 2**20
+    episodes: int = 256
+    silence: float = 60.0
+    wait: float = 20.0
+
+    def __post_init__(self) -> None:
+        checks.positive(self, "body", "episodes", "silence", "wait")
 
 
 class Clients:
@@ -24,7 +42,7 @@ class Clients:
         a pair (observation_space, action_space), or the path of a JSON file: see docs/serving.md.
     masks: whether observations come with action masks. Of an environment it is found out.
     token: what clients must send, as `Authorization: Bearer TOKEN`; needed for every host but this machine.
-    limits: see `server.ClientLimits`.
+    limits: see `ClientLimits`.
     """
 
     def __init__(

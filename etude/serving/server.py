@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from etude.base import checks, trees
+from etude.base import trees
 from etude.base.errors import ConfigError, EtudeError, MissingExtra
 from etude.base.spaces import ACTION_MASK, Dict, Space, Spaces, choices
 from etude.base.trees import Tree
@@ -31,28 +31,12 @@ from etude.envs.actions import Actions
 from etude.envs.observations import Mismatch, Observations
 from etude.serving import bodies
 from etude.serving.bodies import Refused
+from etude.serving.clients import ClientLimits
 
 PROTOCOL = 1
 ENDED = 10_000  # how many ended episodes are remembered, whose last post may be repeated
 EPISODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 KINDS = ("act", "log_action", "reward", "end")  # of posts of an episode
-
-
-@dataclass(frozen=True)
-class ClientLimits:
-    """What clients may ask for.
-
-    body: bytes of a post. episodes: open at a time. silence: seconds without a post after which a client counts as
-    vanished. wait: seconds after which a post that the run is not ready for is answered with 503; it is to be repeated.
-    """
-
-    body: int = 8 * 2**20
-    episodes: int = 256
-    silence: float = 60.0
-    wait: float = 20.0
-
-    def __post_init__(self) -> None:
-        checks.positive(self, "body", "episodes", "silence", "wait")
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from run_worlds import Counted
 import etude
 from etude.algorithms import DQNConfig, PPOConfig
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.events import Finished
+from etude.base.events import Finished, Warned
 from etude.offline import Dataset
 from etude.report import JsonLines, RunHistory
 from etude.run import Run
@@ -35,7 +35,7 @@ def test_a_run_is_a_line_and_a_small_curve_in_a_notebook():
 
 def test_the_history_of_a_run_is_what_its_metrics_file_holds(tmp_path):
     with tiny(run_dir=tmp_path / "mine") as run:
-        run.train(1_200, JsonLines(run.directory.metrics), save_every=600)
+        run.train(1_200, save_every=600)
         steps = [record["step"] for record in run.history]
         assert run.config == DQN_TINY and isinstance(run.history, list)
     assert steps == [record["step"] for record in etude.report.read_records(tmp_path / "mine" / "metrics.jsonl")]
@@ -47,6 +47,23 @@ def test_the_history_of_a_run_is_what_its_metrics_file_holds(tmp_path):
         assert [record["step"] for record in again.history][: len(steps) - 1] == steps[:-1]
         assert again.history[-1]["finished"] == "steps"
         assert again.history[-1]["step"] == 1_600
+        assert again.history == etude.report.read_records(tmp_path / "mine" / "metrics.jsonl")
+
+
+def test_a_long_history_keeps_every_second_record_of_training_and_all_others(monkeypatch):
+    monkeypatch.setattr(etude.report.history, "MOST", 6)
+    history = RunHistory()
+    history += [{"step": 1000 * i, "time/fps": 1.0} for i in range(1, 6)]
+    history.insert(2, {"step": 2000, "eval/mean_reward": 5.0})
+    history(Warned(6000, "slow"))
+    assert [record["step"] for record in history] == [1000, 2000, 3000, 5000, 6000]
+
+
+def test_a_reporter_of_ones_own_may_write_the_file_of_the_directory(tmp_path):
+    with tiny(run_dir=tmp_path / "mine") as run:
+        run.train(1_200, JsonLines(run.directory.metrics, every=200))
+    records = etude.report.read_records(tmp_path / "mine" / "metrics.jsonl")
+    assert [record["step"] for record in records if "time/fps" in record] == list(range(200, 1_201, 200))
 
 
 def test_a_run_of_a_file_alone_begins_its_history_with_it(tmp_path, monkeypatch):

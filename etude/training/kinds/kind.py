@@ -41,7 +41,6 @@ from etude.rollout import (
     own_environments,
 )
 from etude.serving import clients_of
-from etude.serving.rollout import ClientRollout
 from etude.training.adapting import Adapting
 from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.recorded import store_recorded, terms_of
@@ -313,6 +312,8 @@ class LearningKind:
         if setup.workers == 0:
             actor = make_actor() if engine.exportable else acting_here
             if (clients := clients_of(context.environment)) is not None and not setup.keep_info:
+                from etude.serving.rollout import ClientRollout  # brings asyncio, which no other run needs
+
                 return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, setup.seed, priorities)
             return InProcess(
                 self.make_environments(context)(np.array(indices)), actor, explorer, setup.seed, priorities
