@@ -35,7 +35,7 @@ class RunHistory(list[Record]):
 
     def write_to(self, metrics: Path) -> None:
         """Keep the file `metrics`, too."""
-        self.metrics, self._recorder = metrics, JsonLines(metrics)
+        self.metrics, self._recorder = metrics, JsonLines(metrics).write
 
     def __call__(self, event: Event) -> list[Record]:
         """Keep the records that an event completes, and return them."""

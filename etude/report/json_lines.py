@@ -29,7 +29,10 @@ class JsonLines:
         self._file: Any = None
         self._begun = False
 
-    def __call__(self, event: Event) -> list[Record]:
+    def __call__(self, event: Event) -> None:
+        self.write(event)
+
+    def write(self, event: Event) -> list[Record]:
         """Write the records that an event completes, and return them."""
         records = self._recorder(event)
         if isinstance(event, Started) or not self._begun:
