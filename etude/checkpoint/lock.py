@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import socket
 import weakref
 from collections.abc import Callable
 from pathlib import Path
+
+
+_HOLDER = re.compile(r"process (\d+) on (.*)")
 
 
 class Locked(Exception):
@@ -43,3 +47,13 @@ def _release(descriptor: int, held: bool, process: int) -> None:
     if held and os.getpid() == process:
         fcntl.flock(descriptor, fcntl.LOCK_UN)  # also where a forked child still has the file open
     os.close(descriptor)
+
+
+def holder(path: Path) -> tuple[int, str] | None:
+    """(process, host) that last took the lock in a file; None where it does not say so. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    try:
+        found = _HOLDER.fullmatch(os.read(descriptor, 200).decode(errors="replace").strip("\0\n "))
+    finally:
+        os.close(descriptor)
+    return None if found is None else (int(found[1]), found[2])

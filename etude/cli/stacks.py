@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,10 +9,9 @@ from pathlib import Path
 
 from etude.base.errors import ConfigError
 from etude.base.stacks import descendants, here, holds, stacks_of
+from etude.checkpoint.lock import holder
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
-
-_HOLDER = re.compile(r"process (\d+) on (.*)")  # what `checkpoint.Lock` writes
 
 
 @dataclass(frozen=True)
@@ -47,12 +45,12 @@ def _trainer_of(path: Path) -> int:
     """The process that trains in a run directory; ConfigError where there is none on this machine."""
     lock = path / ".lock"
     try:
-        holder = _HOLDER.fullmatch(lock.read_text(errors="replace").strip("\0\n "))
+        found = holder(lock)
     except OSError:
         raise ConfigError(f"{path} is no run directory that was trained in: it has no file .lock.") from None
-    if holder is None:
+    if found is None:
         raise ConfigError(f"{lock} does not say which process trains in {path}. Give a run directory.")
-    process, host = int(holder[1]), holder[2]
+    process, host = found
     if not here(host):
         raise ConfigError(f"{path} was last trained in on {host}. Call etude stacks there.")
     if not holds(process, lock):

@@ -49,10 +49,11 @@ class Series:
     quantity: str = RETURN  # what `returns` and `evaluations` hold, undiscounted, or a metric instead
     adjusted: dict[str, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)  # (steps, values) of each that
     # rules changed, from step 0 to the end of the run
+    smoothing: float = 1 / 20  # the part of all intervals that `smoothed` averages over
 
     def smoothed(self) -> np.ndarray:
-        """[K] the mean return over the episodes of the last twentieth of the intervals, and itself."""
-        width = max(1, len(self.steps) // 20)
+        """[K] the mean return over the episodes of the last twentieth of the intervals (`smoothing`), and itself."""
+        width = max(1, int(len(self.steps) * self.smoothing))
         totals = np.concatenate([[0.0], np.cumsum(self.returns * self.episodes)])
         counts = np.concatenate([[0.0], np.cumsum(self.episodes)])
         end = np.arange(1, len(self.steps) + 1)

@@ -31,17 +31,23 @@ STATISTICS: dict[Statistic, tuple[str, Callable[..., Any]]] = {
 BANDS: dict[Band, str] = {"bootstrap": "95 % interval", "range": "their range"}
 
 
-def interval(values: np.ndarray, statistic: Statistic = "iqm") -> np.ndarray:
-    """[2, ...], the ends of the 95 % percentile interval of a statistic over S seeds [S, ...], by resampling them."""
+def interval(values: np.ndarray, statistic: Statistic = "iqm", most: int = RESAMPLES) -> np.ndarray:
+    """[2, ...], the ends of the 95 % percentile interval of a statistic over S seeds [S, ...], by resampling them.
+
+    most: resamples.
+    """
     count, over = len(values), STATISTICS[statistic][1]
-    resamples = int(np.clip(DRAWN // max(1, values.size), 100, RESAMPLES))
+    resamples = int(np.clip(DRAWN // max(1, values.size), 100, most))
     picks = np.random.default_rng(0).integers(0, count, (resamples, count))
     ends = [np.percentile(over(column[picks], 1), CONFIDENCE) for column in values.reshape(count, -1).T]
     return np.reshape(ends, (-1, 2)).T.reshape(2, *values.shape[1:])
 
 
 def aggregate(
-    curves: Sequence[tuple[np.ndarray, np.ndarray]], band: Band = "bootstrap", statistic: Statistic = "iqm"
+    curves: Sequence[tuple[np.ndarray, np.ndarray]],
+    band: Band = "bootstrap",
+    statistic: Statistic = "iqm",
+    resamples: int = RESAMPLES,
 ) -> tuple[np.ndarray, ...]:
     """(steps, statistic, low, high) over S curves of (steps, returns), each [G], on the steps that all cover."""
     first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
@@ -52,7 +58,7 @@ def aggregate(
     centre = STATISTICS[statistic][1](values, 0)
     if len(curves) == 1:
         return grid, centre, centre, centre
-    low, high = (values.min(0), values.max(0)) if band == "range" else interval(values, statistic)
+    low, high = (values.min(0), values.max(0)) if band == "range" else interval(values, statistic, resamples)
     return grid, centre, low, high
 
 

@@ -54,8 +54,8 @@ class Clients:
         token: str | None = None,
         limits: ClientLimits | None = None,
     ):
-        self.host, self.port = _address(address)
-        if not (token or _is_loopback(self.host)):
+        self.host, self.port = address_of(address)
+        if not (token or is_loopback(self.host)):
             raise ConfigError(
                 f"Clients: {address} can be reached from other machines, and would let anyone there steer the run: "
                 "give a token= (the environment variable ETUDE_TOKEN), or listen on 127.0.0.1."
@@ -126,14 +126,16 @@ class _SpacesAlone(gym.Env):
         )
 
 
-def _address(address: str) -> tuple[str, int]:
+def address_of(address: str) -> tuple[str, int]:
+    """(host, port) of HOST:PORT. ConfigError where it is none."""
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal() or int(port) > 65535:
         raise ConfigError(f"{address!r} is no address; expected HOST:PORT, such as 127.0.0.1:9900.")
     return host.strip("[]"), int(port)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine, as only this machine sees it."""
     return host in ("localhost", "::1") or host.startswith("127.")
 
 

@@ -1,0 +1,124 @@
+"""Curves of runs for a browser: seeds grouped as in pictures, and no more points than a screen has."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from etude.base.errors import ConfigError
+from etude.board.metrics import Columns
+from etude.board.runs import BoardRun
+from etude.report.configurations import Line, compared
+from etude.report.pictures import COLOURS, GREY
+from etude.report.plots import named
+from etude.report.series import METRICS, Series
+from etude.report.statistics import BANDS, STATISTICS, Band, Statistic, aggregate
+
+POINTS = 400  # of a panel
+SECONDS = 0.5  # of reading for an answer
+RESAMPLES = 300  # of an interval, which is drawn again and again
+THIN = 40  # curves of single seeds
+TRAINED, EPISODES, EVALUATED, RATE = "rollout/ep_rew_mean", "rollout/episodes", "eval/mean_reward", "time/fps"
+NOTHING = np.empty(0)
+KNOWN: dict[str, tuple[str, ...]] = {  # values of the fields of `Wanted` that have a few
+    "across": ("steps", "time"), "statistic": tuple(STATISTICS), "band": tuple(BANDS),
+}  # fmt: skip
+
+
+class Wanted(NamedTuple):
+    """What a browser asks to see. metric: a name in the records; None: the return. smoothing: see `Series`."""
+
+    metric: str | None = None
+    across: Literal["steps", "time"] = "steps"
+    smoothing: float = 1 / 20
+    statistic: Statistic = "iqm"
+    band: Band = "bootstrap"
+
+
+def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
+    """Panels of lines, as plain data. `waiting` runs are not read to their ends yet: ask again."""
+    began = time.monotonic()
+    names = (TRAINED, EPISODES, EVALUATED) if wanted.metric in (None, *METRICS) else (str(wanted.metric),)
+    names = (*names, RATE) if wanted.across == "time" and RATE not in names else names
+    found, waiting = [], 0
+    for run in runs:
+        columns, complete = run.metrics.columns(names, began + SECONDS)
+        waiting += not complete
+        series = _series(run, columns, wanted)
+        if len(series.curve()[0]):
+            found.append((run, series))
+    answer: dict[str, Any] = {"panels": [], "notes": [], "waiting": waiting, "runs": len(runs)}
+    try:
+        comparison = compared([series for _, series in found])
+    except ConfigError:
+        answer["notes"] = ["There is nothing to draw yet: no episode has ended, and nothing was evaluated."]
+        return answer | {"seconds": time.monotonic() - began}
+    every = [line for lines in comparison.panels.values() for line in lines]
+    scores = {line.key: float(np.mean([run.score for run in line.runs])) for line in every}
+    names_of = named(scores, {line.key: line.label for line in every})
+    for title, lines in comparison.panels.items():
+        unit = " or ".join(sorted({run.unit for line in lines for run in line.runs}))
+        own = [(line, *names_of[line.key]) for line in lines]
+        answer["panels"].append({"title": title, "x": unit, "y": comparison.quantity, **_panel(own, wanted)})
+    answer["notes"] += comparison.notes
+    return answer | {"seconds": time.monotonic() - began}
+
+
+def _series(run: BoardRun, columns: Columns, wanted: Wanted) -> Series:
+    row, across = run.row(), _seconds(*columns[RATE]) if wanted.across == "time" else None
+    nothing: Any = {name: (NOTHING, NOTHING) for name in (TRAINED, EPISODES, EVALUATED)}
+    columns = nothing | columns
+    steps, values = columns[wanted.metric if wanted.metric not in (None, *METRICS) else TRAINED]
+    episodes = columns[EPISODES] if np.array_equal(columns[EPISODES][0], steps) else (steps, np.ones(len(steps)))
+    evaluated, means = columns[EVALUATED]
+    if across is not None:
+        steps, evaluated = np.interp(steps, *across), np.interp(evaluated, *across)
+    found = Series(
+        row["algorithm"], row["environment"], row["seed"], steps, values, np.maximum(episodes[1], 1e-9), evaluated,
+        tuple(np.array([mean]) for mean in means), row["unit"] if across is None else "seconds of training",
+        configuration=run.configuration, smoothing=max(wanted.smoothing, 1 / POINTS),
+    )  # fmt: skip
+    keep = np.unique(np.linspace(0, len(steps) - 1, POINTS).astype(int)) if len(steps) > POINTS else slice(None)
+    smoothed = found.smoothed()[keep]
+    found = replace(found, steps=steps[keep], returns=smoothed, episodes=np.ones(len(smoothed)), smoothing=0.0)
+    if wanted.metric is None:
+        return found
+    return found.of(METRICS[wanted.metric]) if wanted.metric in METRICS else replace(found, quantity=wanted.metric)
+
+
+def _seconds(steps: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(steps, seconds of training until then), from the steps per second of each interval."""
+    steps = np.concatenate([[0.0], steps])
+    return steps, np.concatenate([[0.0], np.cumsum(np.diff(steps) / np.maximum(rates, 1e-9))])
+
+
+def _panel(lines: Sequence[tuple[Line, str, str]], wanted: Wanted) -> dict[str, Any]:
+    """Its lines at common places across, each with its interval, and the curves of its seeds."""
+    every = [run.curve() for line, *_ in lines for run in line.runs]
+    across = np.unique(np.concatenate([steps for steps, _ in every]))
+    if len(across) > POINTS:
+        across = np.linspace(across[0], across[-1], POINTS)
+    found = []
+    for line, colour, label in sorted(lines, key=lambda each: each[1] == GREY):
+        own = [run.curve() for run in line.runs]
+        steps, *values = aggregate(own, wanted.band, wanted.statistic, RESAMPLES)
+        centre, low, high = (_at(across, steps, each) for each in values)
+        told: dict[str, Any] = {"label": label, "colour": COLOURS.index(colour) if colour in COLOURS else -1}
+        told |= {"seeds": len(own), "centre": centre}
+        if len(own) > 1 and colour != GREY:
+            told |= {"low": low, "high": high}
+            told["each"] = [_at(across, *curve) for curve in own] if len(every) <= THIN else []
+        found.append(told)
+    return {"across": across.tolist(), "lines": found}
+
+
+def _at(across: np.ndarray, steps: np.ndarray, values: np.ndarray) -> list[float | None]:
+    """The values at these places, with the digits that can be seen; None beyond the ends."""
+    if not len(steps):  # seeds without a common step
+        return [None] * len(across)
+    found = np.interp(across, steps, values, np.nan, np.nan)
+    return [float(f"{value:.5g}") if value == value else None for value in found.tolist()]

@@ -1,0 +1,310 @@
+"""The routes of the board. Browsers name runs as the board has listed them, never files; what is read is sent as data."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import json
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from etude.board.curves import KNOWN, Wanted, curves
+from etude.board.runs import Board, BoardRun, differing
+
+STATIC = Path(__file__).with_name("static")
+FILES = {"board.js": "text/javascript", "board.css": "text/css", "uPlot.min.js": "text/javascript",
+         "uPlot.min.css": "text/css"}  # fmt: skip
+COOKIE = "etude_board"
+HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src "
+    "'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "x-content-type-options": "nosniff",
+    "cross-origin-resource-policy": "same-origin",
+    "cross-origin-opener-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+MOST_METRICS = 500  # names that are offered
+IDLE = 15.0  # seconds after which listeners are sent something, so that those that are gone are noticed
+
+
+@dataclass(frozen=True)
+class BoardLimits:
+    """What browsers may ask for. body: bytes of a post. posts: in ten seconds. listeners: pages that are open.
+
+    patience: seconds that a body may take. every: seconds between two looks at the runs, at least.
+    """
+
+    body: int = 2**20
+    posts: int = 200
+    listeners: int = 16
+    patience: float = 10.0
+    every: float = 1.0
+
+
+class Refused(Exception):
+    """A request that is answered with an error of HTTP."""
+
+    def __init__(self, status: int, message: str):
+        super().__init__(message)
+        self.status = status
+
+
+class BoardServer:
+    """Answers browsers. board: what they see."""
+
+    def __init__(self, board: Board, limits: BoardLimits):
+        self.board, self.limits = board, limits
+        self._reader = ThreadPoolExecutor(1, "etude-board")  # all reading of runs, so that none needs locks
+        self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
+        self._watch: asyncio.Task[None] | None = None
+        self._posts: deque[float] = deque(maxlen=limits.posts)
+
+    async def reading(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function where runs are read."""
+        return await asyncio.get_running_loop().run_in_executor(self._reader, function, *arguments)
+
+    # -- the table -----------------------------------------------------------------------------------------------------
+
+    async def events(self, _: Request) -> Response:
+        """Server-sent events: all rows, and from then on those that change."""
+        if len(self._listeners) >= self.limits.listeners:
+            raise Refused(429, f"{self.limits.listeners} pages are open, which is the limit. Close one.")
+        queue: asyncio.Queue[dict[str, Any]] = asyncio.Queue(100)
+        self._listeners.add(queue)
+        if self._watch is None or self._watch.done():
+            self._watch = asyncio.create_task(self._watching())
+        return StreamingResponse(self._told(queue), media_type="text/event-stream")
+
+    async def _told(self, queue: asyncio.Queue[dict[str, Any]]) -> AsyncIterator[str]:
+        try:
+            yield _event(await self.reading(self._everything))
+            while True:
+                try:
+                    yield _event(await asyncio.wait_for(queue.get(), IDLE))
+                except TimeoutError:
+                    yield ":\n\n"
+        finally:
+            self._listeners.discard(queue)
+
+    async def _watching(self) -> None:
+        """Look at the runs while a page is open."""
+        while self._listeners:
+            began = time.monotonic()
+            news = await self.reading(self._news)
+            if news is not None:
+                for queue in list(self._listeners):
+                    with suppress(asyncio.QueueFull):  # nobody reads: its connection is about to be closed
+                        queue.put_nowait(news)
+            await asyncio.sleep(max(self.limits.every, 20 * (time.monotonic() - began)))
+
+    def _everything(self) -> dict[str, Any]:
+        self.board.poll()
+        return self._news_of(list(self.board.runs.values()), []) | {"whole": True}
+
+    def _news(self) -> dict[str, Any] | None:
+        before = dict(self.board.folders)
+        changed, gone = self.board.poll()
+        if changed or gone or before.keys() != self.board.folders.keys():
+            return self._news_of(changed, gone)
+        return None
+
+    def _news_of(self, changed: list[BoardRun], gone: list[str]) -> dict[str, Any]:
+        return {
+            "now": time.time(),
+            "rows": [run.row() for run in changed],
+            "gone": gone,
+            "more": self.board.more,
+            "metrics": sorted({name for run in changed for name in run.metrics.latest})[:MOST_METRICS],
+            "folders": [
+                {"id": each.name, "kind": each.kind, "changed": each.changed_at()}
+                for each in self.board.folders.values()
+            ],
+        }
+
+    # -- runs ----------------------------------------------------------------------------------------------------------
+
+    async def curves(self, request: Request) -> Response:
+        """Curves of the runs that are named, or of all."""
+        body = await self._body(request)
+        wanted = _wanted(body)
+        return _json(await self.reading(lambda: curves(self._runs(body), wanted)))
+
+    async def compared(self, request: Request) -> Response:
+        """What the runs that are named differ in."""
+        body = await self._body(request)
+        return _json(await self.reading(lambda: {"differing": differing(self._runs(body))}))
+
+    async def run(self, request: Request) -> Response:
+        """One run: its configuration, its warnings, its metrics."""
+        run = self._run(request.query_params.get("id"))
+        return _json(await self.reading(run.details))
+
+    def _runs(self, body: dict[str, Any]) -> list[BoardRun]:
+        names = body.get("runs")
+        if names is None:
+            return list(self.board.runs.values())
+        if not isinstance(names, list):
+            raise Refused(422, "runs: expected a list of their names, or null for all.")
+        return [self.board.runs[name] for name in names if isinstance(name, str) and name in self.board.runs]
+
+    def _run(self, name: Any) -> BoardRun:
+        if not isinstance(name, str) or name not in self.board.runs:
+            raise Refused(404, "There is no such run on the board.")
+        return self.board.runs[name]
+
+    async def _body(self, request: Request) -> dict[str, Any]:
+        """The object in a post."""
+        now = time.monotonic()
+        if len(self._posts) == self.limits.posts and now - self._posts[0] < 10:
+            raise Refused(429, "Too many requests. Try again later.")
+        self._posts.append(now)
+        if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+            raise Refused(415, "Content-Type: expected application/json.")
+        try:
+            data = await asyncio.wait_for(self._bytes(request), self.limits.patience)
+            found = json.loads(data)
+        except TimeoutError:
+            raise Refused(408, "The body took too long.") from None
+        except (ValueError, RecursionError):
+            raise Refused(400, "The body is no JSON.") from None
+        if not isinstance(found, dict):
+            raise Refused(422, "The body is no object.")
+        return found
+
+    async def _bytes(self, request: Request) -> bytes:
+        data, limit = bytearray(), self.limits.body
+        async for part in request.stream():
+            data += part
+            if len(data) > limit:
+                raise Refused(413, f"At most {limit:,} bytes are taken.")
+        return bytes(data)
+
+
+def _event(news: dict[str, Any]) -> str:
+    return f"data: {json.dumps(news, allow_nan=False)}\n\n"
+
+
+def _json(found: Any) -> Response:
+    return JSONResponse(found)
+
+
+def _wanted(body: dict[str, Any]) -> Wanted:
+    """How curves are to be drawn."""
+    for name, known in KNOWN.items():
+        if body.get(name, known[0]) not in known:
+            raise Refused(422, f"{name}: expected {', '.join(map(str, known))}.")
+    metric, smoothing = body.get("metric"), body.get("smoothing", 0.05)
+    if metric is not None and not (isinstance(metric, str) and len(metric) < 200):
+        raise Refused(422, "metric: expected a name, or null for the return.")
+    if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 <= smoothing <= 1:
+        raise Refused(422, "smoothing: expected a number from 0 to 1.")
+    return Wanted(metric, smoothing=float(smoothing), **{name: body.get(name, known[0]) for name, known in KNOWN.items()})
+
+
+class Guard:
+    """Lets in who may come: of this page's own origin, to a host of this board, with its token where it has one.
+
+    hosts: names under which it may be asked for; empty: any, as others have no token.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str], token: str | None):
+        self._app, self._hosts = app, hosts
+        self._token = None if token is None else _digest(token)  # which a cookie can hold, whatever the token is
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request, answer = Request(scope), None
+        try:
+            answer = self._checked(request)
+        except Refused as problem:
+            answer = _refusal(problem)
+
+        async def with_headers(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                given = {name for name, _ in message["headers"]}
+                more = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
+                message["headers"] = [*message["headers"], *(each for each in more if each[0] not in given)]
+            await send(message)
+
+        await (answer or self._app)(scope, receive, with_headers)
+
+    def _checked(self, request: Request) -> Response | None:
+        host, origin = request.headers.get("host", ""), request.headers.get("origin")
+        if self._hosts and host.rpartition(":")[0].strip("[]").lower() not in self._hosts:
+            raise Refused(421, "This board is not asked for under this name.")  # a page that has rebound its own name
+        if origin is not None and origin.partition("://")[2] != host:
+            raise Refused(403, "This board answers its own page alone.")
+        if self._token is None:
+            return None
+        secret, given = self._token, request.query_params.get("token")
+        if request.url.path == "/" and given is not None and hmac.compare_digest(_digest(given), secret):
+            entered, secure = RedirectResponse("/", 303), request.url.scheme == "https"
+            entered.set_cookie(COOKIE, secret, httponly=True, samesite="strict", secure=secure)
+            return entered
+        bearer = _digest(request.headers.get("authorization", "").removeprefix("Bearer "))
+        found = (bearer, request.cookies.get(COOKIE, ""))
+        if not any(hmac.compare_digest(each.encode(), secret.encode()) for each in found):
+            raise Refused(401, "Open the address of this board with its token: /?token=TOKEN.")
+        return None
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _refusal(problem: Refused) -> Response:
+    return JSONResponse({"error": str(problem)}, problem.status)
+
+
+def application(
+    board: Board, hosts: frozenset[str], token: str | None = None, limits: BoardLimits = BoardLimits()
+) -> Starlette:
+    """The board as an ASGI application. hosts, token: see `Guard`."""
+    server = BoardServer(board, limits)
+
+    def route(path: str, function: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
+        async def answered(request: Request) -> Response:
+            try:
+                return await function(request)
+            except Refused as problem:
+                return _refusal(problem)
+
+        return Route(path, answered, methods=list(methods or ("GET",)), name=path)
+
+    async def static(request: Request) -> Response:
+        name = request.path_params.get("name", "index.html")
+        if name != "index.html" and name not in FILES:
+            raise Refused(404, "There is no such file.")
+        return FileResponse(STATIC / name, media_type=FILES.get(name, "text/html"))
+
+    async def nothing(_: Request) -> Response:
+        return Response(status_code=204)
+
+    return Starlette(
+        routes=[
+            route("/", static),
+            route("/static/{name}", static),
+            route("/favicon.ico", nothing),
+            route("/events", server.events),
+            route("/run", server.run),
+            route("/curves", server.curves, "POST"),
+            route("/compared", server.compared, "POST"),
+        ],
+        middleware=[Middleware(Guard, hosts=hosts, token=token)],
+    )

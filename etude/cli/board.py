@@ -1,0 +1,72 @@
+"""`etude board`: a web page of runs."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from etude.base.errors import ConfigError, MissingExtra
+from etude.cli.options import parse, split_positionals
+from etude.cli.output import say
+
+SEVERAL_PAGES = 100  # connections at a time
+
+
+@dataclass(frozen=True)
+class BoardOptions:
+    """Show the runs below the folders RUNS... (by default `runs`) as a web page, live: a table, curves with seeds
+    grouped, configs compared, warnings, videos. It reads, and runs nothing that it finds.
+
+    An address that other machines reach needs a token, in the environment variable ETUDE_TOKEN.
+    """
+
+    address: str = "127.0.0.1:8800"  # to listen at, HOST:PORT; port 0: one that is free
+    certificate: Path | None = None  # PEM file, for https
+    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Answer browsers until Ctrl-C."""
+    names, rest = split_positionals(arguments)
+    options: BoardOptions = parse(BoardOptions, rest, "board RUNS...")
+    from etude.board.runs import Board
+    from etude.checkpoint.run_directory import ROOT
+    from etude.serving.clients import address_of, is_loopback
+
+    host, port = address_of(options.address)
+    token = os.environ.get("ETUDE_TOKEN") or None
+    if token is None and not is_loopback(host):
+        raise ConfigError(
+            f"--address {options.address} can be reached from other machines, and would show them your runs: set the "
+            "environment variable ETUDE_TOKEN, or listen at 127.0.0.1."
+        )
+    board = Board([Path(name) for name in names] or [ROOT])
+    try:
+        import uvicorn
+
+        from etude.board.server import application
+    except ImportError as error:
+        raise MissingExtra("etude board", "serve") from error
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        reason = error.strerror or error
+        raise ConfigError(f"Cannot listen at {options.address}: {reason}. Give another one: --address.") from error
+    hosts = frozenset() if token is not None else frozenset({host, "localhost", "127.0.0.1", "::1"})
+    server = uvicorn.Server(uvicorn.Config(
+        application(board, hosts, token), log_level="warning", lifespan="off", access_log=False, ws="none",
+        server_header=False, timeout_graceful_shutdown=1, limit_concurrency=SEVERAL_PAGES,
+        ssl_certfile=options.certificate, ssl_keyfile=options.key,
+    ))  # fmt: skip
+    scheme = "http" if options.certificate is None else "https"
+    shown = f"[{host}]" if ":" in host else host
+    say(f"The board is at {scheme}://{shown}:{listening.getsockname()[1]}/{'?token=TOKEN' if token else ''}")
+    say("Ctrl-C ends it.")
+    try:
+        server.run(sockets=[listening])
+    except KeyboardInterrupt:
+        pass
+    return 0
