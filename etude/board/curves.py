@@ -70,9 +70,9 @@ def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
 
 def _series(run: BoardRun, columns: Columns, wanted: Wanted) -> Series:
     row, across = run.row(), _seconds(*columns[RATE]) if wanted.across == "time" else None
-    nothing: Any = {name: (NOTHING, NOTHING) for name in (TRAINED, EPISODES, EVALUATED)}
+    nothing: Any = dict.fromkeys((TRAINED, EPISODES, EVALUATED), (NOTHING, NOTHING))
     columns = nothing | columns
-    steps, values = columns[wanted.metric if wanted.metric not in (None, *METRICS) else TRAINED]
+    steps, values = columns[TRAINED if wanted.metric is None or wanted.metric in METRICS else wanted.metric]
     episodes = columns[EPISODES] if np.array_equal(columns[EPISODES][0], steps) else (steps, np.ones(len(steps)))
     evaluated, means = columns[EVALUATED]
     if across is not None:

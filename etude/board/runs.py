@@ -120,7 +120,7 @@ class BoardFolder:
         return 0.0
 
 
-class Board:
+class RunBoard:
     """What is below some folders, at any time. Follows no link out of them.
 
     folders: run directories, or folders that they are in. ConfigError for one that is not there.
@@ -180,7 +180,7 @@ class Board:
 
 
 def walk(root: Path, depth: int) -> Iterator[tuple[Path, set[str]]]:
-    """The folders from here on with the names of their plain files, in the order of their names; no link is followed."""
+    """The folders from here on with the names of their plain files, by name; no link is followed."""
     files, folders = set[str](), []
     for entry in _entries(root):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The routes of the board. Browsers name runs as the board has listed them, never files; what is read is sent as data."""
+"""The routes of the board. Browsers name runs as the board has listed them, never files."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from etude.board.curves import KNOWN, Wanted, curves
-from etude.board.runs import Board, BoardRun, differing
+from etude.board.runs import BoardRun, RunBoard, differing
+from etude.serving.bodies import Refused
 
 STATIC = Path(__file__).with_name("static")
 FILES = {"board.js": "text/javascript", "board.css": "text/css", "uPlot.min.js": "text/javascript",
@@ -56,19 +57,12 @@ class BoardLimits:
     every: float = 1.0
 
 
-class Refused(Exception):
-    """A request that is answered with an error of HTTP."""
-
-    def __init__(self, status: int, message: str):
-        super().__init__(message)
-        self.status = status
-
-
 class BoardServer:
     """Answers browsers. board: what they see."""
 
-    def __init__(self, board: Board, limits: BoardLimits):
+    def __init__(self, board: RunBoard, limits: BoardLimits):
         self.board, self.limits = board, limits
+        board.poll()
         self._reader = ThreadPoolExecutor(1, "etude-board")  # all reading of runs, so that none needs locks
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self._watch: asyncio.Task[None] | None = None
@@ -113,7 +107,6 @@ class BoardServer:
             await asyncio.sleep(max(self.limits.every, 20 * (time.monotonic() - began)))
 
     def _everything(self) -> dict[str, Any]:
-        self.board.poll()
         return self._news_of(list(self.board.runs.values()), []) | {"whole": True}
 
     def _news(self) -> dict[str, Any] | None:
@@ -213,7 +206,9 @@ def _wanted(body: dict[str, Any]) -> Wanted:
         raise Refused(422, "metric: expected a name, or null for the return.")
     if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 <= smoothing <= 1:
         raise Refused(422, "smoothing: expected a number from 0 to 1.")
-    return Wanted(metric, smoothing=float(smoothing), **{name: body.get(name, known[0]) for name, known in KNOWN.items()})
+    return Wanted(
+        metric, smoothing=float(smoothing), **{name: body.get(name, known[0]) for name, known in KNOWN.items()}
+    )
 
 
 class Guard:
@@ -273,7 +268,7 @@ def _refusal(problem: Refused) -> Response:
 
 
 def application(
-    board: Board, hosts: frozenset[str], token: str | None = None, limits: BoardLimits = BoardLimits()
+    board: RunBoard, hosts: frozenset[str], token: str | None = None, limits: BoardLimits = BoardLimits()
 ) -> Starlette:
     """The board as an ASGI application. hosts, token: see `Guard`."""
     server = BoardServer(board, limits)

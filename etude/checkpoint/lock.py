@@ -10,7 +10,6 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 
-
 _HOLDER = re.compile(r"process (\d+) on (.*)")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     """Answer browsers until Ctrl-C."""
     names, rest = split_positionals(arguments)
     options: BoardOptions = parse(BoardOptions, rest, "board RUNS...")
-    from etude.board.runs import Board
+    from etude.board.runs import RunBoard
     from etude.checkpoint.run_directory import ROOT
     from etude.serving.clients import address_of, is_loopback
 
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str]) -> int:
             f"--address {options.address} can be reached from other machines, and would show them your runs: set the "
             "environment variable ETUDE_TOKEN, or listen at 127.0.0.1."
         )
-    board = Board([Path(name) for name in names] or [ROOT])
+    board = RunBoard([Path(name) for name in names] or [ROOT])
     try:
         import uvicorn
 
@@ -65,8 +66,6 @@ def main(arguments: Sequence[str]) -> int:
     shown = f"[{host}]" if ":" in host else host
     say(f"The board is at {scheme}://{shown}:{listening.getsockname()[1]}/{'?token=TOKEN' if token else ''}")
     say("Ctrl-C ends it.")
-    try:
+    with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
-    except KeyboardInterrupt:
-        pass
     return 0
