@@ -19,11 +19,11 @@ JSON, MSGPACK = "application/json", "application/msgpack"
 
 
 class Refused(Exception):
-    """A post that is answered with an error of HTTP."""
+    """A request that is answered with an error of HTTP, and these headers."""
 
-    def __init__(self, status: int, message: str):
+    def __init__(self, status: int, message: str, headers: list[tuple[bytes, bytes]] | None = None):
         super().__init__(message)
-        self.status = status
+        self.status, self.headers = status, headers or []
 
 
 def kind_of_body(content_type: str) -> str:
@@ -34,7 +34,7 @@ def kind_of_body(content_type: str) -> str:
     return kind
 
 
-def unpacked(data: bytes, kind: str) -> dict[str, Any]:
+def unpacked(data: bytes | bytearray, kind: str) -> dict[str, Any]:
     """The dict in a body."""
     try:
         if kind == MSGPACK:

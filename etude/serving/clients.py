@@ -21,17 +21,20 @@ from etude.envs.registry import resolve
 class ClientLimits:
     """What clients may ask for.
 
-    body: bytes of a post. episodes: open at a time. silence: seconds without a post after which a client counts as
-    vanished. wait: seconds after which a post that the run is not ready for is answered with 503; it is to be repeated.
+    body: bytes of a post. episodes: open at a time. connections: open at a time. rate: requests in a second from one
+    address. silence: seconds without a post after which a client counts as vanished. wait: seconds in which a body has
+    to come, and after which a post that the run is not ready for is answered with 503; it is to be repeated.
     """
 
     body: int = 8 * 2**20
     episodes: int = 256
+    connections: int = 256
+    rate: int = 20_000
     silence: float = 60.0
     wait: float = 20.0
 
     def __post_init__(self) -> None:
-        checks.positive(self, "body", "episodes", "silence", "wait")
+        checks.positive(self, "body", "episodes", "connections", "rate", "silence", "wait")
 
 
 class Clients:
@@ -43,6 +46,7 @@ class Clients:
     masks: whether observations come with action masks. Of an environment it is found out.
     token: what clients must send, as `Authorization: Bearer TOKEN`; needed for every host but this machine.
     limits: see `ClientLimits`.
+    ssl_certfile, ssl_keyfile: paths of a certificate and of its key, for https.
     """
 
     def __init__(
@@ -53,6 +57,8 @@ class Clients:
         masks: bool = False,
         token: str | None = None,
         limits: ClientLimits | None = None,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
     ):
         self.host, self.port = address_of(address)
         if not (token or is_loopback(self.host)):
@@ -61,6 +67,7 @@ class Clients:
                 "give a token= (the environment variable ETUDE_TOKEN), or listen on 127.0.0.1."
             )
         self.address, self.token, self.limits = address, token, limits or ClientLimits()
+        self.ssl_certfile, self.ssl_keyfile = ssl_certfile, ssl_keyfile
         if isinstance(spaces, Path) or isinstance(spaces, str) and spaces.endswith(".json"):
             spaces, masks = _read(Path(spaces))
         self.environment: EnvironmentSpec = _SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces

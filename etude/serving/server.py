@@ -1,4 +1,4 @@
-"""The protocol of clients over HTTP: an event loop in a thread of its own, which checks what comes in and hands it on.
+"""The protocol of clients: what their requests mean, which are checked here and handed on.
 
 Every post of an episode has a number, from 1. A repeated one is answered as before and counts once, so that a client
 may send again whatever it had no answer to. Numbers that are left out, and posts for episodes that there are not, are
@@ -8,35 +8,37 @@ refused, and change nothing.
 from __future__ import annotations
 
 import asyncio
-import hmac
+import functools
 import queue
 import re
-import socket
-import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.errors import ConfigError, EtudeError, MissingExtra
+from etude.base.errors import EtudeError
 from etude.base.spaces import ACTION_MASK, Dict, Space, Spaces, choices
 from etude.base.trees import Tree
 from etude.envs.actions import Actions
 from etude.envs.observations import Mismatch, Observations
 from etude.serving import bodies
 from etude.serving.bodies import Refused
-from etude.serving.clients import ClientLimits
+from etude.serving.http import NAME, Address, Answer, HttpServer, Route
 
 PROTOCOL = 1
 ENDED = 10_000  # how many ended episodes are remembered, whose last post may be repeated
-EPISODE = re.compile(r"[A-Za-z0-9_-]{1,64}")
-KINDS = ("act", "log_action", "reward", "end")  # of posts of an episode
+KINDS = {
+    "act": "Ask for the action of an observation.",
+    "log_action": "Report an action of the client's own.",
+    "reward": "Report a reward, apart from the next action.",
+    "end": "End an episode.",
+}  # of posts of an episode
 
 
 @dataclass(slots=True)
@@ -72,36 +74,27 @@ class Post:
 
 @dataclass(slots=True)
 class _Episode:
-    """An open episode. answer: to its newest post."""
+    """An open episode. answer: to its newest post; None: there is none yet, and so many wait for it, each since then.
+    """
 
     number: int
     kind: str
-    answer: asyncio.Future[tuple[int, dict[str, Any]]]
+    answer: Answer | None
     seen: float
+    waiting: list[tuple[float, asyncio.Future[Answer]]] = field(default_factory=list)
     reward: float = 0.0  # since the last action
     acts: bool = False  # whether an action was ever asked for
-
-
-class Address(Protocol):
-    """Where to listen, and for whom."""
-
-    host: str
-    port: int
-    token: str | None
-    limits: ClientLimits
 
 
 class PolicyServer:
     """Takes posts of clients from the moment that it is made. Raises ConfigError where it cannot listen.
 
     env: one with the spaces that clients have. spaces: those of agents. samples: whether the log probabilities of their
-    own actions are needed. task: what clients are told when they begin an
-    episode; None: nothing.
+    own actions are needed. task: what clients are told when they begin an episode; None: nothing.
     """
 
     def __init__(self, address: Address, env: Any, spaces: Spaces, samples: bool):
         self.limits, self.task = address.limits, None
-        self._token = None if address.token is None else f"Bearer {address.token}".encode()
         self._samples = samples
         self._env_spaces: tuple[Space, Space] = env.observation_space, env.action_space
         masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
@@ -110,21 +103,7 @@ class PolicyServer:
         self._open: dict[str, _Episode] = {}
         self._ended: OrderedDict[str, _Episode] = OrderedDict()
         self._inbox: queue.SimpleQueue[Post | None] = queue.SimpleQueue()
-        self._started = threading.Event()
-        try:
-            import uvicorn
-
-            app = _application(self)
-        except ImportError as error:
-            raise MissingExtra("A run on what clients play", "serve") from error
-        self._socket = _listening(address.host, address.port)
-        self._server = uvicorn.Server(uvicorn.Config(
-            app, log_config=None, lifespan="off", access_log=False, ws="none", timeout_graceful_shutdown=1,
-            server_header=False, date_header=False,
-        ))  # fmt: skip
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="etude-serving", daemon=True)
-        self._thread.start()
-        self._started.wait()
+        self._http = HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
 
     def posts(self) -> list[Post]:
         """All that have come in since the last call; waits for one."""
@@ -137,45 +116,40 @@ class PolicyServer:
 
     def close(self) -> None:
         """End it: whatever waits for an answer gets 503. May be called twice."""
-        self._server.should_exit = True
-        self._thread.join(10)
+        self._http.close()
 
-    async def _run(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        watch = asyncio.create_task(self._watch())
-        self._started.set()
-        try:
-            await self._server.serve(sockets=[self._socket])
-        finally:
-            watch.cancel()
-            self._socket.close()
+    def _routes(self) -> list[Route]:
+        async def described(query: dict[str, Any]) -> Answer:
+            return 200, self.description()
+
+        async def begin(body: dict[str, Any]) -> Answer:
+            return 200, self.begin(body)
+
+        return [
+            *(
+                Route("POST", f"/v1/episodes/{{episode}}/{kind}", does, functools.partial(self.post, kind))
+                for kind, does in KINDS.items()
+            ),
+            Route("POST", "/v1/episodes", "Begin an episode.", begin),
+            Route("GET", "/v1/description", "What a client has to know: protocol, spaces, limits.", described),
+        ]
+
+    def _sweep(self) -> None:
+        """Notice clients that have vanished, whoever waits for too long, and the end of the server."""
+        now, ends = time.monotonic(), self._http.ends
+        for name in [name for name, own in self._open.items() if own.answer and now - own.seen > self.limits.silence]:
+            if self._open.pop(name).acts:
+                self._inbox.put(Post("gone", name))
+        for own in (*self._open.values(), *self._ended.values()):
+            late = [one for one in own.waiting if ends or now - one[0] > self.limits.wait]
+            for one in late:
+                own.waiting.remove(one)
+                if not one[1].done():
+                    one[1].set_result((503, {"error": "The run is busy, or ends. Send the same post again."}))
+        if ends:
             self._inbox.put(None)
 
-    async def _watch(self) -> None:
-        """Notice clients that have vanished, and the end of the server."""
-        while not self._server.should_exit:
-            await asyncio.sleep(min(0.1, self.limits.silence / 4))
-            limit = time.monotonic() - self.limits.silence
-            for name in [name for name, own in self._open.items() if own.answer.done() and own.seen < limit]:
-                own = self._open.pop(name)
-                if own.acts:
-                    self._inbox.put(Post("gone", name))
-        for own in self._open.values():
-            self._settle(own, 503, {"error": "The run has ended, or pauses."})
-
-    def _settle(self, own: _Episode, status: int, body: dict[str, Any]) -> None:
-        if not own.answer.done():
-            own.seen = time.monotonic()
-            own.answer.set_result((status, body))
-
     # -- what routes call ----------------------------------------------------------------------------------------------
-
-    def authorise(self, headers: Any) -> None:
-        """Refuse who does not know the token."""
-        if self._token is not None:
-            given = headers.get("authorization", "").encode("latin-1", "replace")
-            if not hmac.compare_digest(given, self._token):
-                raise Refused(401, "Send the token of this run: Authorization: Bearer TOKEN.")
 
     def description(self) -> dict[str, Any]:
         """What a client has to know."""
@@ -191,19 +165,17 @@ class PolicyServer:
     def begin(self, body: dict[str, Any]) -> dict[str, Any]:
         """Begin an episode, under the name that the client gives it or one that is made up."""
         name = body.get("episode") or uuid.uuid4().hex
-        if not isinstance(name, str) or not EPISODE.fullmatch(name):
+        if not isinstance(name, str) or not re.fullmatch(NAME, name):
             raise Refused(422, f"episode: expected 1 to 64 letters, digits, - and _; got {name!r:.80}.")
         if name in self._ended or name in self._open and self._open[name].number:
             raise Refused(409, f"Episode {name!r} has begun before. Take another name for each.")
         if name not in self._open:
             if len(self._open) >= self.limits.episodes:
                 raise Refused(429, f"{len(self._open)} episodes are open, which is the limit. Try again later.")
-            answer: asyncio.Future[tuple[int, dict[str, Any]]] = self._loop.create_future()
-            answer.set_result((200, {}))
-            self._open[name] = _Episode(0, "begin", answer, time.monotonic())
+            self._open[name] = _Episode(0, "begin", (200, {}), time.monotonic())
         return {"episode": name, "task": self.task}
 
-    async def post(self, name: str, kind: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    async def post(self, kind: str, body: dict[str, Any], name: str) -> Answer:
         """One post of an episode, or a repeated one."""
         own = self._open.get(name) or self._ended.get(name)
         if own is None:
@@ -212,41 +184,44 @@ class PolicyServer:
         if not isinstance(number, int) or isinstance(number, bool):
             raise Refused(422, f"number: expected that of this post in its episode, from 1; got {number!r:.80}.")
         if number != own.number or kind != own.kind:
-            if name in self._ended or number != own.number + 1 or not own.answer.done():
+            if name in self._ended or number != own.number + 1 or own.answer is None:
                 raise Refused(409, f"number: {number} ({kind}) does not follow {own.number} ({own.kind}).")
             self._begin_post(name, own, kind, body)
-        if not own.answer.done():
-            await asyncio.wait((own.answer,), timeout=self.limits.wait)
-        if not own.answer.done():
-            return 503, {"error": "The run is busy. Send the same post again."}
-        return own.answer.result()
+        if own.answer is not None:
+            return own.answer
+        waits: asyncio.Future[Answer] = self._http.loop.create_future()
+        own.waiting.append((time.monotonic(), waits))
+        return await waits
 
     def _begin_post(self, name: str, own: _Episode, kind: str, body: dict[str, Any]) -> None:
         reward = own.reward + bodies.number(body, "reward", 0.0)
         if abs(reward) > float(np.finfo(np.float32).max):
             raise Refused(422, f"reward: {reward} is beyond what float32 holds.")
         post = None if kind == "reward" else self._parsed(name, kind, body, reward)
-        answer = self._loop.create_future()
-        own.number, own.kind, own.answer, own.seen = own.number + 1, kind, answer, time.monotonic()
+        own.number, own.kind, own.answer, own.seen = own.number + 1, kind, None, time.monotonic()
         if post is None or kind == "end" and not own.acts:
-            own.reward = reward
-            self._settle(own, 200, {})
+            own.reward, own.answer = reward, (200, {})
         else:
             own.reward, own.acts = 0.0, True
-            post.reply = lambda status, body: self._reply(own, answer, status, body)
+            number = own.number
+            post.reply = lambda *answer: self._reply(own, number, answer)
             self._inbox.put(post)
         if kind == "end":
             self._ended[name] = self._open.pop(name)
             if len(self._ended) > ENDED:
                 self._ended.popitem(last=False)
 
-    def _reply(self, own: _Episode, answer: Any, status: int, body: dict[str, Any]) -> None:
+    def _reply(self, own: _Episode, number: int, answer: Answer) -> None:
         def settle() -> None:
-            if own.answer is answer:
-                self._settle(own, status, body)
+            if own.number == number and own.answer is None:
+                own.answer, own.seen = answer, time.monotonic()
+                for _, waits in own.waiting:
+                    if not waits.done():
+                        waits.set_result(answer)
+                own.waiting.clear()
 
         with suppress(RuntimeError):  # the server has ended
-            self._loop.call_soon_threadsafe(settle)
+            self._http.loop.call_soon_threadsafe(settle)
 
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         observation_space, action_space = self._env_spaces
@@ -277,64 +252,3 @@ class PolicyServer:
 
     def _plain_action(self, action: np.ndarray) -> Any:
         return bodies.plain(self._actions.each(action)[0])
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        # The protocol is named, or asyncio would not set TCP_NODELAY: each answer would wait 40 ms for an ACK.
-        listening = socket.socket(family, kind, socket.IPPROTO_TCP)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(address)
-        listening.listen(256)  # from now on, and not when the loop has started
-    except OSError as error:
-        raise ConfigError(f"Cannot listen on {host}:{port}: {error}. Give another address.") from error
-    return listening
-
-
-def _application(server: PolicyServer) -> Any:
-    """The routes."""
-    from starlette.applications import Starlette
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.routing import Route
-
-    def respond(status: int, body: dict[str, Any], kind: str = bodies.JSON) -> Response:
-        headers = {"retry-after": "0"} if status == 503 else None
-        return Response(bodies.packed(body, kind), status, headers, kind)
-
-    async def described(request: Request) -> Response:
-        try:
-            server.authorise(request.headers)
-        except Refused as problem:
-            return respond(problem.status, {"error": str(problem)})
-        return respond(200, server.description())
-
-    async def body_of(request: Request, kind: str) -> dict[str, Any]:
-        limit, data = server.limits.body, b""
-        announced = request.headers.get("content-length", "0")
-        if not announced.isdecimal() or int(announced) > limit:
-            raise Refused(413, f"The body is {announced:.20} bytes; at most {limit} are taken.")
-        async for part in request.stream():
-            data += part
-            if len(data) > limit:
-                raise Refused(413, f"At most {limit} bytes are taken.")
-        return bodies.unpacked(data, kind)
-
-    async def posted(request: Request) -> Response:
-        kind = bodies.JSON
-        try:
-            server.authorise(request.headers)
-            kind = bodies.kind_of_body(request.headers.get("content-type", ""))
-            body = await body_of(request, kind)
-            name = request.path_params.get("episode")
-            if name is None:
-                return respond(200, server.begin(body), kind)
-            return respond(*await server.post(name, request.url.path.rpartition("/")[2], body), kind)
-        except Refused as problem:
-            return respond(problem.status, {"error": str(problem)}, kind)
-
-    each = [Route("/v1/episodes/{episode}/" + kind, posted, methods=["POST"], name=kind) for kind in KINDS]
-    return Starlette(routes=[
-        Route("/v1/description", described), Route("/v1/episodes", posted, methods=["POST"]), *each,
-    ])  # fmt: skip
