@@ -16,7 +16,6 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -90,7 +89,7 @@ class HttpServer:
         self._routes = [(re.compile(re.sub(r"{\w+}", f"({NAME})", route.path)), route) for route in (*routes, own)]
         self._asked: dict[str, int] = {}  # how many requests came from an address in this second
         self._second = 0
-        self._idle: dict[Any, float] = {}  # connections that send no whole request, and since when
+        self._idle: dict[Any, tuple[Any, float]] = {}  # the last request of connections that wait, and since when
         self._started = threading.Event()
         try:
             import uvicorn
@@ -99,9 +98,9 @@ class HttpServer:
         self._socket = _listening(address.host, address.port)
         try:
             config = uvicorn.Config(
-                self._answer, log_config=None, lifespan="off", access_log=False, ws="none", server_header=False,
-                date_header=False, timeout_graceful_shutdown=1, timeout_keep_alive=3600,
-                limit_concurrency=address.limits.connections + 1,
+                self._answer, interface="asgi3", log_config=None, lifespan="off", access_log=False, ws="none",
+                proxy_headers=False, server_header=False, date_header=False, timeout_graceful_shutdown=1,
+                timeout_keep_alive=3600, limit_concurrency=address.limits.connections + 1,
                 ssl_certfile=address.ssl_certfile, ssl_keyfile=address.ssl_keyfile,
             )  # fmt: skip
             config.load()
@@ -148,11 +147,13 @@ class HttpServer:
     def _drop_silent(self) -> None:
         """Close connections on which nothing is asked for long, also where the head of a request never ends."""
         now, found = time.monotonic(), {}
-        for connection in list(self._server.server_state.connections):
-            cycle: Any = connection.cycle
+        connections: list[Any] = list(self._server.server_state.connections)
+        for connection in connections:
+            cycle = connection.cycle
             if cycle is None or cycle.response_complete:
-                found[connection] = since = self._idle.get(connection, now)
-                if now - since > 2 * self._limits.silence:
+                last, since = self._idle.get(connection, (None, now))
+                found[connection] = (cycle, since if last is cycle else now)
+                if now - found[connection][1] > 2 * self._limits.silence:
                     connection.transport.abort()
         self._idle = found
 
@@ -162,6 +163,8 @@ class HttpServer:
         """An ASGI application."""
         kind, extra = bodies.JSON, []
         try:
+            if self.ends:
+                raise Refused(503, "The server ends.")
             route, names = self._route(scope)
             headers = dict(scope["headers"])
             self._admit(scope, headers, route)

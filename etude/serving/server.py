@@ -74,8 +74,7 @@ class Post:
 
 @dataclass(slots=True)
 class _Episode:
-    """An open episode. answer: to its newest post; None: there is none yet, and so many wait for it, each since then.
-    """
+    """An open episode. answer: to its newest post; None: not there yet. waiting: who waits for it, since when."""
 
     number: int
     kind: str
