@@ -116,15 +116,19 @@ class MADDPG(CentralisedCritics):
             self.noise |= {f"{name}.action": shape, f"{name}.next_action": shape}
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
-        found: list[Any] = []
-        seen = self.normaliser.part(AGENTS, observation)
-        for name, own in self.agents.items():
-            x = self._policy(name, "actor", seen)
-            if isinstance(own.action, Box):
-                found.append(Deterministic(ops.tanh(x)))
-            else:
-                found.append(Categorical(*x) if isinstance(x, MaskedValues) else Categorical(x))
-        return tuple(found)
+        seen = self.normaliser.part((AGENTS,), observation[AGENTS])
+        return tuple(self._acting(name, seen) for name in self.agents)
+
+    def act_alone(self, agent: str, observation: Tree) -> Any:
+        name = next(policy for policy, own in self.agent_of.items() if own == agent)
+        return self._acting(name, {agent: self.normaliser.part((AGENTS, agent), observation)})
+
+    def _acting(self, name: str, seen: Tree) -> Any:
+        """The distribution of a policy's action."""
+        x = self._policy(name, "actor", seen)
+        if isinstance(self.agents[name].action, Box):
+            return Deterministic(ops.tanh(x))
+        return Categorical(*x) if isinstance(x, MaskedValues) else Categorical(x)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         observation, following = self.normaliser(batch.observation), self.normaliser(batch.next_observation)

@@ -84,10 +84,13 @@ class MAPPO(CentralisedCritics):
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         found: dict[str, Any] = {}
-        seen = self.normaliser.part(AGENTS, observation)
+        seen = self.normaliser.part((AGENTS,), observation[AGENTS])
         for policy, names in self.driven.items():
             found |= dict(zip(names, unstacked(self._policy(policy, seen), len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
+
+    def act_alone(self, agent: str, observation: Tree) -> Any:
+        return self._head(*self.seen_alone(agent, observation))
 
     def value(self, observation: Tree) -> Any:
         found: dict[str, Any] = {}
@@ -116,7 +119,9 @@ class MAPPO(CentralisedCritics):
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""
-        own = self._stacked([seen[name] for name in self.driven[policy]], self.policies.identity)
+        return self._head(policy, self._stacked([seen[name] for name in self.driven[policy]], self.policies.identity))
+
+    def _head(self, policy: str, own: Tree) -> Any:
         parts = {name.removeprefix("model."): part for name, part in getattr(self, policy).items()}
         return self.heads[policy](parts, own, own)
 

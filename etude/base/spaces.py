@@ -145,7 +145,8 @@ class ActionLayout:
     def split(self, action: np.ndarray) -> list[np.ndarray]:
         """Actions [n, ...] of agents as those of each leaf, in its own shape."""
         own = [action] if self._alone else [action[:, place] for place in self._places]
-        return [part.reshape(len(action), *shape) for part, shape in zip(own, self._shapes, strict=True)]
+        each = zip(own, self._shapes, strict=True)
+        return [part if part.shape[1:] == shape else part.reshape(-1, *shape) for part, shape in each]
 
     def join(self, each: Sequence[np.ndarray]) -> np.ndarray:
         """The inverse of `split`."""

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from etude import ops
 from etude.base.errors import NumericalError, SpaceError
 from etude.base.spaces import (
     ActionLayout,
@@ -33,6 +34,9 @@ class BoxActions(Protocol):
     def convert(self, action: np.ndarray) -> np.ndarray:
         """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""
 
+    def converted(self, action: Any) -> Any:
+        """The same of finite ones, over `ops`."""
+
 
 ActionScaling = Callable[[Box], BoxActions]  # from the environment's space: `NormalisedActions` or `RawActions`
 
@@ -47,7 +51,11 @@ class NormalisedActions:
     def convert(self, action: np.ndarray) -> np.ndarray:
         """See `BoxActions`."""
         self._raw.check(action)
-        return self._raw.fit(self._middle + self._half * np.clip(action, self.space.low, self.space.high))
+        return self.converted(action)
+
+    def converted(self, action: Any) -> Any:
+        """See `BoxActions`."""
+        return self._raw.converted(self._middle + self._half * ops.clip(action, self.space.low, self.space.high))
 
 
 class RawActions:
@@ -62,7 +70,7 @@ class RawActions:
     def convert(self, action: np.ndarray) -> np.ndarray:
         """See `BoxActions`."""
         self.check(action)
-        return self.fit(action)
+        return self.converted(action)
 
     def check(self, action: np.ndarray) -> None:
         """Raise NumericalError for what is not finite."""
@@ -72,11 +80,12 @@ class RawActions:
                 f"The agent chose the action {action[position]} for environment {position}: not finite."
             )
 
-    def fit(self, action: np.ndarray) -> np.ndarray:
-        """Actions in the dtype of the environment and within its bounds; whole numbers are rounded to the nearest."""
+    def converted(self, action: Any) -> Any:
+        """See `BoxActions`. Whole numbers are rounded to the nearest."""
         if self._dtype.kind != "f":
-            action = np.rint(np.clip(action, self._low, self._high))  # a cast of what does not fit would wrap around
-        return np.clip(action.astype(self._dtype), self._low, self._high)  # rounding must not leave the bounds
+            action = ops.rint(ops.clip(action, self._low, self._high))  # a cast of what does not fit would wrap around
+        # Rounding must not leave the bounds.
+        return ops.clip(ops.cast(action, self._dtype.name), self._low, self._high)
 
 
 class _IntegerActions:
@@ -88,13 +97,17 @@ class _IntegerActions:
         self.space = from_zero(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        return action.astype(self._dtype) if self._start is None else (action + self._start).astype(self._dtype)
+        return np.array(self.converted(action))
+
+    def converted(self, action: Any) -> Any:
+        return ops.cast(action if self._start is None else action + self._start, self._dtype.name)
 
 
 class Actions:
     """Turns the actions of an agent into those of n environments. `scaling`: those of Box actions."""
 
     def __init__(self, space: Space, scaling: ActionScaling = NormalisedActions):
+        self.source: Space = space  # as the environment has it
         self._kinds = [_kind(leaf, space, scaling) for _, leaf in leaves(space)]
         self._layout = ActionLayout(space, [kind.space for kind in self._kinds])
         # A row of a Box without axes is to be an array, too, and of a Discrete space a number.
@@ -107,6 +120,10 @@ class Actions:
         """Legal actions [n, ...] in new arrays, in the shapes of the environment's space. Raises SpaceError for a wrong
         shape, NumericalError for NaN."""
         return self._layout.tree(self._leaves(action))
+
+    def converted(self, action: Any) -> list[Any]:
+        """The leaves of what `convert` returns for legal actions, over `ops`."""
+        return [kind.converted(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
     def each(self, action: np.ndarray) -> Any:
         """The same, one by one: a sequence of n actions of the environment."""

@@ -150,10 +150,12 @@ class MultiAgentEnvironment(JoinedAgents):
         self.masks: bool = masks or any(ACTION_MASK in info for info in infos.values())
         flags = {name: mask_size(actions[name].space, infos.get(name, {}), self.masks) for name in names}
         seen = {name: with_origins(_with_mask(raw[name], flags[name]), origins, (joint.AGENTS, name)) for name in names}
+        # Of each agent alone, which finds its action mask in its observation, also where infos hold it.
+        self.conversions = {name: (Observations(seen[name]), actions[name]) for name in names}
         self._masks = {name: _mask_of(space) for name, space in seen.items()}
         self._is_dict = {name: isinstance(raw[name], Dict) for name in names}
         self.in_infos: set[str] = {name for name in names if flags[name] and _mask_of(raw[name]) is None}
-        each = {name: Spaces(Observations(seen[name]).space, actions[name].space) for name in names}
+        each = {name: Spaces(own.space, action.space) for name, (own, action) in self.conversions.items()}
         super().__init__(env, stepper, each, actions)
         state = {joint.STATE: with_origins(_state_space(env), origins, (joint.STATE,))} if global_state else {}
         self.spaces: Spaces = joint.joined_spaces(

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import ops
 from etude.base import trees
 from etude.base.errors import SpaceError
 from etude.base.spaces import (
@@ -125,6 +126,10 @@ class _Leaf:
     def batch(self, array: Any) -> np.ndarray:
         return self.gather(array)  # iterating over a batched array gives its rows
 
+    def converted(self, x: Any) -> Any:
+        x = ops.cast(x if self._origin is None else x - self._origin, self.dtype.name)
+        return x if self.start is None else ops.cast(x - self.start, self.dtype.name)
+
     def gather(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         try:
             array = np.array(values)
@@ -205,6 +210,9 @@ class _Dict:
             raise Mismatch(0, self.key, f"is {str(tree)[:80]}; expected a dict with {sorted(self.parts)}")
         return {name: part.batch(tree[name]) for name, part in self.parts.items()}
 
+    def converted(self, tree: Any) -> Tree:
+        return {name: part.converted(tree[name]) for name, part in self.parts.items()}
+
     def _explain(self, values: list[Any]) -> None:
         for position, value in enumerate(values):
             if not isinstance(value, dict):
@@ -233,6 +241,9 @@ class _Tuple:
             raise Mismatch(0, self.key, f"is {str(tree)[:80]}; expected a tuple of {len(self.parts)}")
         return tuple(part.batch(values) for part, values in zip(self.parts, tree, strict=True))
 
+    def converted(self, tree: Any) -> Tree:
+        return tuple(part.converted(values) for part, values in zip(self.parts, tree, strict=True))
+
 
 class _Texts:
     """Texts of an observation, as codes."""
@@ -252,6 +263,9 @@ class _Texts:
 
     def batch(self, values: Any) -> np.ndarray:
         return self.gather(values)
+
+    def converted(self, x: Any) -> Any:
+        raise SpaceError(f"The observation {self.key!r} is a text, of which arrays hold the codes.")
 
 
 _Gatherer = _Leaf | _Dict | _Tuple | _Texts
@@ -303,6 +317,7 @@ class Observations:
 
     def __init__(self, space: Space, flags: int = 0):
         """flags: the length of the action masks that infos may hold; 0 where they hold none."""
+        self.source: Space = space  # as the environment has it
         self._root = _gatherer(space)
         self._mask = None
         if flags and not (isinstance(space, Dict) and ACTION_MASK in space.spaces):
@@ -339,6 +354,14 @@ class Observations:
                 raise Mismatch(0, ACTION_MASK, LATE_MASK)
             return self._check_mask(tree)
         return self._check_mask(self._join(tree, [mask_of(infos, i) for i in range(len(trees.leaves(tree)[0]))]))
+
+    def converted(self, tree: Any, mask: Any = None) -> Tree:
+        """What `batch` makes of valid arrays [n, ...] and the masks [n, flags] of infos, over `ops`."""
+        tree = self._root.converted(tree)
+        if self._mask is None:
+            return tree
+        tree = {"observation": tree} if self._wrapped else tree
+        return {ACTION_MASK: self._mask.converted(mask), **tree}
 
     def gather_final(self, value: Any, info: dict[str, Any]) -> Tree:
         """The last observation of an episode. No action follows: a mask that is missing or empty becomes all ones."""

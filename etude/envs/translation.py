@@ -36,9 +36,15 @@ def translation_of(env: Any, layout: SpaceConversion) -> Translation:
 
 
 class AgentTranslation:
-    """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`."""
+    """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`.
+
+    conversions: the same of arrays, for each of several agents by name; "": of one. frames: how many are stacked.
+    """
+
+    frames = 1
 
     def __init__(self, layout: SpaceConversion):
+        self.conversions = {"": layout}
         self._observations, self._each = layout.observations, layout.actions.each
         self._discrete = isinstance(layout.actions.space, Discrete)
 
@@ -62,7 +68,7 @@ class StackedTranslation(AgentTranslation):
 
     def __init__(self, env: FrameStack, layout: SpaceConversion):
         super().__init__(layout)
-        self._single, self._count = Observations(env.env.observation_space), env.count
+        self._single, self.frames = Observations(env.env.observation_space), env.count
         self._frames: Frames = ()
 
     def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
@@ -71,7 +77,7 @@ class StackedTranslation(AgentTranslation):
             self._single.gather([observation], [{}])
         except Mismatch as problem:
             raise _refused(problem) from None
-        frames = follow(() if first else self._frames, observation, self._count)
+        frames = follow(() if first else self._frames, observation, self.frames)
         seen = super().observe(stacked(frames), info, first)
         self._frames = frames
         return seen
@@ -80,7 +86,10 @@ class StackedTranslation(AgentTranslation):
 class JointTranslation:
     """Of several agents: dicts by agent, of those that act now."""
 
+    frames = 1
+
     def __init__(self, env: MultiAgentEnvironment, layout: SpaceConversion):
+        self.conversions = {name: SpaceConversion(*own) for name, own in env.conversions.items()}
         self._env, self._observations = env, layout.observations
         self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
 

@@ -17,7 +17,13 @@ from etude.explore.explorer import Alike, StatelessExplorer
 from etude.explore.noise import normal_numbers
 from etude.explore.outputs import check_action, check_distribution, check_values, describe
 from etude.losses.distributions import Categorical, Deterministic, StateDependentGaussian
-from etude.losses.masks import MaskedValues
+from etude.losses.masks import MaskedValues, best_action
+
+
+def best_of(output: Any) -> Any:
+    """The mode [N, ...] of a distribution, or the best [N] of action values [N, n], the first of equals; over `ops`."""
+    values = isinstance(output, MaskedValues) or not isinstance(output, tuple)
+    return best_action(output) if values else output.mode()
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,8 @@ class Greedy(StatelessExplorer):
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if isinstance(output, np.ndarray | MaskedValues):
-            return Choice(check_values(output, "Greedy")[0].argmax(1), {})
-        return Choice(check_distribution(output, "Greedy").mode(), {})
+            return Choice(best_of(check_values(output, "Greedy")[0]), {})
+        return Choice(best_of(check_distribution(output, "Greedy")), {})
 
     def distribution(self, output: Any, step: int) -> Categorical | Deterministic:
         """Probability 1 for the best of Discrete actions; for Box actions, the mode."""

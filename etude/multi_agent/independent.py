@@ -79,6 +79,10 @@ class Independent(MultiAgent):
             found |= dict(zip(names, unstacked(output, len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
 
+    def act_alone(self, agent: str, observation: Tree) -> Any:
+        policy, seen = self.seen_alone(agent, observation)
+        return self._of(policy).act(seen)
+
     def value(self, observation: Tree) -> Any:
         seen = self.normaliser(observation)[AGENTS]
         found: dict[str, Any] = {}

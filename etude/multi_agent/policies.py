@@ -16,6 +16,7 @@ from etude.base.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.base.trees import Tree
 from etude.multi_agent.joint import ACTIVE, AGENTS, STATE, state_space
 from etude.networks import Part
+from etude.networks.network import Normaliser
 
 EACH, SHARED = "each", "shared"
 CRITIC_READS = ("observations", STATE)  # of all agents; or the environment's `state()`
@@ -94,6 +95,8 @@ class MultiAgent(Agent):
 
     policies: Policies = Policies()
     agents: dict[str, Spaces]  # set in `build`
+    driven: dict[str, tuple[str, ...]]  # policy -> its agents; set in `build`
+    normaliser: Normaliser  # set in `build`
 
     def give(self, policy: str, parts: Mapping[str, Part]) -> None:
         """Let the parts of a policy be parts of this agent: `policy.part`."""
@@ -106,6 +109,16 @@ class MultiAgent(Agent):
         other = copy.copy(self)
         other.policies = Policies.given(policies)
         return other
+
+    def act_alone(self, agent: str, observation: Tree) -> Any:
+        """What `act` returns for one agent, of its own observation [N, ...]."""
+        raise NotImplementedError
+
+    def seen_alone(self, agent: str, observation: Tree) -> tuple[str, Tree]:
+        """The policy of an agent, and what that is to read of the agent's own observation [N, ...]."""
+        policy, names = next((policy, names) for policy, names in self.driven.items() if agent in names)
+        seen = self.normaliser.part((AGENTS, agent), observation)
+        return policy, identified(seen, names.index(agent)) if self.policies.identity and len(names) > 1 else seen
 
     @property
     def reads_state(self) -> bool:
@@ -167,7 +180,7 @@ def identified(observation: Tree, number: int) -> Tree:
     """Observations [N, ...] of agent `number` of a policy, which say so."""
     inner = observation if isinstance(observation, dict) else {"observation": observation}
     leaf = trees.leaves(inner)[0]
-    rows = ops.reshape(leaf, (leaf.shape[0], -1))[:, 0]
+    rows = leaf[(slice(None), *(0 for _ in leaf.shape[1:]))]
     return {**inner, IDENTITY: ops.cast(ops.zeros_like(rows), "int32") + number}
 
 

@@ -224,10 +224,11 @@ class Normaliser(Part):
     def __call__(self, observation: Tree = None) -> Tree:
         return normalise(self.variables, self.parts, observation)
 
-    def part(self, key: str, observation: Tree) -> Tree:
-        """The part of this key of Dict observations, normalised; the other parts are not read."""
-        own = [part for part in self.parts if part.path[0] == key]
-        return normalise(self.variables, own, {key: observation[key]})[key]
+    def part(self, path: tuple[str, ...], observation: Tree) -> Tree:
+        """The part of the observations under a path, normalised; there are no other parts."""
+        n = len(path)
+        own = [part._replace(path=part.path[n:]) for part in self.parts if part.path[:n] == path]
+        return normalise(self.variables, own, observation)
 
 
 def _joined(space: Space | tuple[Space, ...]) -> Space:

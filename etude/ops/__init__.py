@@ -106,6 +106,11 @@ def sign(x: Array) -> Array:
     return _of[type(x)].sign(x)
 
 
+def rint(x: Array) -> Array:
+    """The nearest whole number; of two, the even one."""
+    return _of[type(x)].rint(x)
+
+
 def isfinite(x: Array) -> Array:
     return _of[type(x)].isfinite(x)
 

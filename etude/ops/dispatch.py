@@ -15,6 +15,7 @@ _FRAMEWORKS = {
     "tensorflow": "keras_ops",
     "jax": "jax_ops",
     "jaxlib": "jax_ops",
+    "etude": "tracing",
 }
 
 

@@ -27,6 +27,7 @@ sqrt: Any = jnp.sqrt
 square: Any = jnp.square
 abs: Any = jnp.abs
 sign: Any = jnp.sign
+rint: Any = jnp.rint
 isfinite: Any = jnp.isfinite
 zeros_like: Any = jnp.zeros_like
 ones_like: Any = jnp.ones_like

@@ -25,6 +25,7 @@ sqrt: Any = ops.sqrt
 square: Any = ops.square
 abs: Any = ops.abs
 sign: Any = ops.sign
+rint: Any = ops.round
 isfinite: Any = ops.isfinite
 zeros_like: Any = ops.zeros_like
 ones_like: Any = ops.ones_like

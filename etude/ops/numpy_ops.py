@@ -23,6 +23,7 @@ sqrt: Any = np.sqrt
 square: Any = np.square
 abs: Any = np.abs
 sign: Any = np.sign
+rint: Any = np.rint
 isfinite: Any = np.isfinite
 zeros_like: Any = np.zeros_like
 ones_like: Any = np.ones_like

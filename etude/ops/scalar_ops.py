@@ -13,6 +13,7 @@ log1p: Any = math.log1p
 expm1: Any = math.expm1
 sqrt: Any = math.sqrt
 tanh: Any = math.tanh
+rint: Any = round
 isfinite: Any = math.isfinite
 abs = abs
 minimum = min

@@ -26,6 +26,7 @@ sqrt: Any = torch.sqrt
 square: Any = torch.square
 abs: Any = torch.abs
 sign: Any = torch.sign
+rint: Any = torch.round
 isfinite: Any = torch.isfinite
 zeros_like: Any = torch.zeros_like
 ones_like: Any = torch.ones_like

@@ -20,6 +20,7 @@ from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.estimation import EstimateRequest, ScheduledEstimates
+from etude.export import export as exported
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
@@ -115,9 +116,9 @@ class Run:
         parts = build.run_parts(self._context, explorer, self._rewrite)
         self.learner, learning, self._lifecycle, self._log_prob = parts
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
-        self._policy = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
+        self.policy: Any = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
-        self._evaluator = build.evaluator_for(self._policy, self._context, self.learner, self)
+        self._evaluator = build.evaluator_for(self.policy, self._context, self.learner, self)
         self._loop = Loop(
             learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
@@ -259,16 +260,16 @@ class Run:
         explore: act as in training, at the run's present step.
         env: another environment of the same spaces, in the same wrappers; None: the run's own.
         """
-        return self._policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env, steps))
+        return self.policy.evaluate(EvaluationRequest(episodes, seed, max_steps, task, explore, env, steps))
 
     def actor(self, explore: bool = False) -> Any:
         """What acts with the present weights, by `act(observation [N, ...])`: NumPy where it can, else the engine. See
         `rollout.Actor` for recurrent agents. explore: with the present noise in layers, where there is any."""
-        return self._policy.actor(explore)
+        return self.policy.actor(explore)
 
     def exploring(self, environments: int = 1, explore: bool = True) -> Explorer:
         """What explores in so many environments as training does at the run's present step; or takes best actions."""
-        return self._policy.explorer(environments, explore)
+        return self.policy.explorer(environments, explore)
 
     def act(
         self, observation: Any, info: dict[str, Any] | None = None, *, first: bool = False, explore: bool = False
@@ -282,9 +283,9 @@ class Run:
         explore: explore as in training, at the run's present step, but for noise in layers.
         Raises SpaceError for what the environment would not return.
         """
-        return self._policy.act(observation, info, first, explore)
+        return self.policy.act(observation, info, first, explore)
 
-    watch, plot = filming.watch, history.plot_run
+    watch, plot, export = filming.watch, history.plot_run, exported
 
     def go_online(self, share: float = 0.5, **changed: Any) -> Run:
         """A new run that steps the environment and goes on with the weights, the target networks, the optimizer and the
@@ -344,7 +345,7 @@ class Run:
             self._lifecycle.set_task(state["task"])
         self._evaluator.restore(state)
         self._has_replay = "replay" in state
-        self._policy.reload()
+        self.policy.reload()
 
     def save(self, path: str | Path) -> None:
         """Write the whole run to one file."""

@@ -24,7 +24,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     7: "serving",
     8: "training",
     9: "training.build",
-    10: "estimation report",
+    10: "estimation export report",
     11: "run",
     12: "solo",
     13: "tuning",

@@ -41,7 +41,7 @@ class TrainedPolicy:
         explorer: Explorer | None,
     ):
         self._context, self._learner, self._collecting = context, learner, collecting
-        self._translation, self._explorer = translation, explorer
+        self.translation, self._explorer = translation, explorer
         self._single: SingleActor | None = None
         self._loaded_at: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
 
@@ -54,6 +54,17 @@ class TrainedPolicy:
             return engine
         actor: Any = self.make_actor() if engine.exportable else Perturbed(engine)
         actor.load(self._learner.exploring_policy()[0] if noisy else self._learner.acting_weights())
+        return actor
+
+    @property
+    def agent(self) -> Any:
+        """The agent whose policy it is."""
+        return self._context.agent
+
+    def in_numpy(self) -> Any:
+        """What acts in NumPy with the present weights, also where that is slow. NetworkError where it cannot."""
+        actor = self.make_actor()
+        actor.load(self._context.engine.weights())
         return actor
 
     @property
@@ -86,7 +97,7 @@ class TrainedPolicy:
         now = (progress.step, progress.gradient_steps)
         if self._single is None:
             rng = generator(context.setup.seed, "act")
-            self._single = SingleActor(self.actor(), self._translation, context.engine.spaces.action, rng)
+            self._single = SingleActor(self.actor(), self.translation, context.engine.spaces.action, rng)
         elif now != self._loaded_at and context.engine.exportable:
             self._single.load(self._learner.acting_weights())
         self._loaded_at = now

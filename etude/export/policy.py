@@ -1,0 +1,191 @@
+"""A trained policy as a function of arrays in the environment's own units: the one description of what every format
+computes.
+
+The function is written over `ops`. What is remembered from one step of an episode to the next, recurrent state and
+stacked frames, goes in as an input and comes out as an output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+import numpy as np
+
+from etude import __version__, ops
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import ACTION_MASK, Shifted, Space, leaves, tree_of
+from etude.envs.adapter import SpaceConversion
+from etude.envs.texts import is_text
+from etude.explore.policies import best_of
+from etude.multi_agent.by_policy import PolicyAgents
+from etude.networks.encoding import at
+from etude.ops.tracing import Traced
+from etude.training.build import TrainedPolicy
+
+FIRST, STATE, FRAMES, MASK, NEXT = (
+    "first",
+    "state",
+    "frames",
+    ACTION_MASK,
+    "next_",
+)  # names of inputs; of an output: what it becomes
+EXAMPLES = 3  # of the arrays that a program is traced with
+
+
+class Input(NamedTuple):
+    """An array [N, *shape] that the function takes, or gives where it is remembered.
+
+    path: where it is in an observation of the environment; None: it is no part of that.
+    """
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    path: tuple[Any, ...] | None = None
+
+    def zeros(self, n: int) -> np.ndarray:
+        """n of them."""
+        return np.zeros((n, *self.shape), self.dtype)
+
+
+class ExportedPolicy:
+    """The policy of one agent, with the best actions.
+
+    engine: acts in NumPy, with the present weights. agent: whose observation and action it is, of several; "": of one.
+    conversion: between the environment's units and the agent's. frames: how many an observation stacks.
+
+    observed, memory: the inputs. Where something is remembered there is one more, `first` [N] bool: the observation is
+    the first of an episode. Outputs are `next_` and the name of what is remembered, and the leaves of the action, by
+    the names in `actions`, in the order of its space, `space`.
+    """
+
+    def __init__(self, engine: Any, agent: str, conversion: SpaceConversion, frames: int):
+        self._engine, self._agent, self._conversion, self._frames = engine, agent, conversion, frames
+        source = conversion.observations.source
+        if texts := [".".join(map(str, path)) for path, leaf in leaves(source) if is_text(leaf)]:
+            raise ConfigError(f"The observation {texts[0]!r} is a text, which no format takes: train without it.")
+        self.source: Space = source
+        self.space: Space = conversion.actions.source
+        self.observed = [self._input(path, leaf) for path, leaf in leaves(source)]
+        if conversion.observations.reads_infos:
+            flags = conversion.observations.space.spaces[MASK].shape  # type: ignore[attr-defined]
+            self.observed.append(Input(MASK, np.dtype(bool), flags))
+        masks = (None, (MASK,))
+        self._stacked = [each for each in self.observed if frames > 1 and each.path not in masks]
+        self.memory = [
+            each._replace(name=each.name.replace("observation", FRAMES, 1), shape=(frames, *each.shape))
+            for each in self._stacked
+        ]
+        if engine.state_size:
+            self.memory.append(Input(STATE, np.dtype(np.float32), (engine.state_size,)))
+        self.actions = [_named("action", path) for path, _ in leaves(self.space)]
+
+    def _input(self, path: tuple[Any, ...], leaf: Space) -> Input:
+        shape = tuple(leaf.shape or ())
+        stacked = self._frames > 1 and path != (MASK,)
+        dtype = np.dtype((leaf.given if isinstance(leaf, Shifted) else leaf).dtype)
+        return Input(_named("observation", path), dtype, shape[1:] if stacked else shape, path)
+
+    @property
+    def inputs(self) -> list[Input]:
+        """All that the function takes."""
+        return [*self.observed, *([Input(FIRST, np.dtype(bool), ()), *self.memory] if self.memory else [])]
+
+    @property
+    def outputs(self) -> list[str]:
+        """The names of all that the function gives."""
+        return [*self.actions, *(NEXT + each.name for each in self.memory)]
+
+    def weights(self) -> dict[str, np.ndarray]:
+        """By name."""
+        return self._engine.weights()
+
+    def __call__(self, inputs: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
+        """Outputs by name, of inputs and weights by name; all of one kind of array."""
+        found: dict[str, Any] = {}
+        observed = {each.name: inputs[each.name] for each in self.observed}
+        for each, kept in zip(self._stacked, self.memory, strict=False):
+            observed[each.name] = _followed(inputs[kept.name], observed[each.name], inputs[FIRST], self._frames)
+            found[NEXT + kept.name] = observed[each.name]
+        tree = tree_of(self.source, iter([observed[each.name] for each in self.observed if each.path is not None]))
+        seen = self._conversion.observations.converted(tree, observed.get(MASK))
+        agent = self._engine.layout.bind(weights)
+        if self._engine.state_size:
+            state = ops.where(ops.expand_dims(inputs[FIRST], -1), 0.0, inputs[STATE])
+            output, found[NEXT + STATE] = agent.act(seen, state)
+        else:
+            output = agent.act_alone(self._agent, seen) if self._agent else agent.act(seen)
+        actions = self._conversion.actions.converted(best_of(output))
+        return {**dict(zip(self.actions, actions, strict=True)), **found}
+
+    def trace(self) -> dict[str, Traced]:
+        """The outputs, as steps of a program from the inputs, whose weights are constants by name."""
+        inputs = {each.name: Traced(each.zeros(EXAMPLES), each.name, True) for each in self.inputs}
+        weights = {name: Traced(value, name) for name, value in self.weights().items()}
+        with np.errstate(all="ignore"):  # the examples are zeros
+            return self(inputs, weights)
+
+    def examples(self, n: int, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Valid inputs [n, ...], drawn from the observation space; what is remembered is drawn, too."""
+        self.source.seed(int(rng.integers(2**31)))
+        values = [self.source.sample() for _ in range(n)]
+        found = {each.name: np.empty((n, *each.shape), each.dtype) for each in self.observed}
+        for each in self.observed:
+            if each.path is None or MASK in each.path:
+                found[each.name][:] = rng.random((n, *each.shape)) < 0.5
+                found[each.name].reshape(n, -1)[:, rng.integers(each.shape[-1])] = 1
+            else:
+                stacked = self._frames > 1
+                parts = [np.asarray(at(value, each.path)) for value in values]
+                found[each.name][:] = [part[-1] if stacked else part for part in parts]
+        if self.memory:
+            found[FIRST] = rng.random(n) < 0.2
+        for each in self.memory:
+            scale = 1 if each.dtype.kind == "f" else 255
+            found[each.name] = (scale * rng.uniform(-1 if scale == 1 else 0, 1, (n, *each.shape))).astype(each.dtype)
+        return found
+
+
+def _named(what: str, path: tuple[Any, ...]) -> str:
+    return ".".join([what, *map(str, path)])
+
+
+def _followed(frames: Any, newest: Any, first: Any, count: int) -> Any:
+    """The last `count` frames [N, count, ...]: of an episode that begins, its first one repeated."""
+    newest = ops.expand_dims(newest, 1)
+    begun = ops.concatenate([newest] * count, 1)
+    first = ops.reshape(first, (-1, *(1 for _ in begun.shape[1:])))
+    return ops.where(first, begun, ops.concatenate([frames[:, 1:], newest], 1))
+
+
+def policies_of(policy: TrainedPolicy) -> dict[str, ExportedPolicy]:
+    """The policy of a run, by "", or that of each agent whose policy is a network, by its name."""
+    agent, conversions, frames = policy.agent, policy.translation.conversions, policy.translation.frames
+    try:
+        engine = policy.in_numpy()
+    except NetworkError as problem:
+        raise ConfigError(f"{type(agent).__name__} cannot be exported: {problem}") from problem
+    if isinstance(agent, PolicyAgents):
+        driven = {name: policy for policy in (*agent.learners, *agent.frozen) for name in agent.subsets[policy].agents}
+        return {
+            name: ExportedPolicy(engine.of[driven[name]], name, own, frames)
+            for name, own in conversions.items()
+            if name in driven
+        }
+    return {name: ExportedPolicy(engine, name, own, frames) for name, own in conversions.items()}
+
+
+def exported(run: Any, path: Path, suffix: str = "") -> dict[Path, ExportedPolicy]:
+    """The policies of a run, and where each goes: to the path itself, or below it by the agents' names."""
+    found = policies_of(run.policy)
+    if set(found) == {""}:
+        return {path: found[""]}
+    return {path.with_suffix("") / (quote(name, safe="") + suffix): own for name, own in found.items()}
+
+
+def title(run: Any) -> str:
+    """What the policy of a run is, in a line."""
+    return f"{run.algorithm} on {run.environment} after {run.step:,} steps, exported by etude {__version__}."

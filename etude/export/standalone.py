@@ -1,0 +1,71 @@
+"""What every `act.py` of an exported policy begins with, as it is here: it needs NumPy alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from etude.envs.observations import flat_mask
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """The arrays in a file of safetensors, by name."""
+    kinds = {"BOOL": "?", "I8": "i1", "U8": "u1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8"}
+    kinds |= {"U64": "<u8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    found = {}
+    for name, entry in json.loads(data[8:start]).items():
+        if name != "__metadata__":
+            begin, end = entry["data_offsets"]
+            array = np.frombuffer(data[start + begin : start + end], kinds[entry["dtype"]])
+            found[name] = array.reshape(entry["shape"])
+    return found
+
+
+def as_array(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
+    """A part of an observation [1, *shape]. ValueError for another shape."""
+    array = np.asarray(value)
+    if array.shape != shape:
+        raise ValueError(f"{name} has shape {array.shape}; expected {shape}, as the environment returns it.")
+    return array.astype(dtype)[None]
+
+
+class ActingPolicy:
+    """Acts in one environment: keeps what the policy remembers from one step of an episode to the next.
+
+    program: from arrays [N, ...] by name to what comes out by name. observation: (name, path in the observation, dtype,
+    shape) of what it takes. memory: (name, dtype, shape) of what it remembers. flags: the length of action masks that
+    come beside observations; 0: none do. action: from what comes out to an action of the environment.
+    """
+
+    def __init__(self, program: Any, observation: Any, memory: Any, flags: int, action: Any):
+        self._program, self._observation, self._memory = program, observation, memory
+        self._flags, self._action = flags, action
+        self._remembered: dict[str, np.ndarray] = {}
+
+    def act(self, observation: Any, action_mask: Any = None, first: bool = False) -> Any:
+        """The best action for one observation, both as the environment has them.
+
+        action_mask: what is in the info of its step; of no use where observations hold it. None allows all.
+        first: whether an episode begins with it, where the policy remembers earlier steps.
+        """
+        inputs = {}
+        for name, path, dtype, shape in self._observation:
+            value = observation
+            for key in path:
+                value = value[key]
+            inputs[name] = as_array(name, value, dtype, shape)
+        if self._flags:
+            mask = np.ones(self._flags, bool) if action_mask is None else flat_mask(action_mask)
+            inputs["action_mask"] = as_array("action_mask", mask, "bool", (self._flags,))
+        if self._memory:
+            inputs["first"] = np.array([first or not self._remembered])
+            begun = {name: np.zeros((1, *shape), dtype) for name, dtype, shape in self._memory}
+            inputs |= self._remembered or begun
+        outputs = self._program(inputs)
+        self._remembered = {name: outputs[f"next_{name}"] for name, _, _ in self._memory}
+        return self._action(outputs)
