@@ -29,6 +29,7 @@ from etude.algorithms import find
 from etude.base.schedules import Linear
 from etude.checkpoint.config_json import to_json
 from etude.presets import lookup
+from etude.report.pictures import COLOURS, GREY, finish, legend, picture
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "adapting.svg"
 EPISODES, RESAMPLES = 20, 10_000
@@ -166,24 +167,19 @@ def plain(key: str) -> dict[str, Any]:
 
 def draw(summary: dict[str, dict], path: Path) -> None:
     """Interquartile means and intervals, one panel for each task."""
-    from matplotlib.figure import Figure  # without pyplot: no display
-
-    figure = Figure(figsize=(9, 6), layout="constrained")
-    panels = figure.subplots(len(MEASURED), len(TASKS)).flat
-    for (measured, title), (name, task) in itertools.product(MEASURED.items(), TASKS.items()):
-        panel = next(panels)
-        for shift, form, color in ((-0.12, "fixed", "tab:gray"), (0.12, "adapted", "tab:blue")):
-            for place, start in enumerate(STARTS):
-                if found := summary.get(f"{name}/{start}", {}).get(form, {}).get(measured):
-                    mean, (low, high) = found["iqm"], found["interval"]
-                    span = [[mean - low], [high - mean]]
-                    label = form if not place else None
-                    panel.errorbar(place + shift, mean, span, fmt="o", color=color, capsize=4, label=label)
-        panel.set_title(f"{task.algorithm}, {task.environment}, {task.steps:,} steps: {title}", fontsize=9)
-        panel.set_xticks(range(len(STARTS)), STARTS)
-        panel.set_ylabel("return (IQM, 95 % interval)")
-        panel.legend()
-    figure.savefig(path)
+    with picture(path, len(TASKS), len(MEASURED)) as figure:
+        panels = figure.subplots(len(MEASURED), len(TASKS)).flat
+        for (measured, of), (name, task) in itertools.product(MEASURED.items(), TASKS.items()):
+            panel = next(panels)
+            for shift, form, color in ((-0.12, "fixed", GREY), (0.12, "adapted", COLOURS[0])):
+                for place, start in enumerate(STARTS):
+                    if found := summary.get(f"{name}/{start}", {}).get(form, {}).get(measured):
+                        mean, (low, high) = found["iqm"], found["interval"]
+                        span = [[mean - low], [high - mean]]
+                        panel.errorbar(place + shift, mean, span, fmt="o", color=color, capsize=4, label=form)
+            finish(panel, f"{task.algorithm}, {task.environment}:\n{of}", up="return", steps=False)
+            panel.set_xticks(range(len(STARTS)), STARTS)
+        legend(figure, "IQM over the seeds, and its 95 % interval")
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ from etude.algorithms import PPO, PPOConfig
 from etude.checkpoint.config_json import to_json
 from etude.examples.connect_four import AGENTS, ConnectFour, look_ahead
 from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp
+from etude.report.pictures import COLOURS, GREY, finish, legend, picture
 
 STEPS, EVERY, ENVIRONMENTS = 200_000, 20_000, 64
 TESTED, FOLLOWED = 100, 50  # games as each side, in the end and while training
@@ -105,25 +106,19 @@ def summary(cells: dict[str, dict]) -> dict[str, dict]:
 
 def draw(cells: dict[str, dict]) -> None:
     """Shares of games won, and Elo ratings, over training."""
-    from matplotlib.figure import Figure  # without pyplot: no display
-
-    figure = Figure((8, 3.2), layout="constrained")
-    panels = figure.subplots(1, 2)
-    for kind, colour in zip(CONFIGS, ("tab:blue", "0.5"), strict=True):
-        those = [cell["curve"] for key, cell in sorted(cells.items()) if key.startswith(f"{kind}/")]
-        label = "with counts of lines" if kind == "lines" else "the board alone"
-        for i, curve in enumerate(those):
-            steps = [point["step"] for point in curve]
-            for panel, name in zip(panels, ("won", "elo"), strict=True):
-                values = [point[name] for point in curve]
-                panel.plot(steps, values, color=colour, alpha=0.6, linewidth=1, label=label if i == 0 else None)
-    panels[0].axhline(BAR, color="0.3", linestyle=":", linewidth=1)
-    panels[0].set(xlabel="environment steps", ylabel="games won against\none-move lookahead", ylim=(-0.03, 1.03))
-    panels[1].set(xlabel="environment steps", ylabel="Elo rating in the league")
-    panels[0].legend(frameon=False, loc="center right")
-    for panel in panels:
-        panel.spines[["top", "right"]].set_visible(False)
-    figure.savefig(FIGURE, metadata={"Date": None})
+    with picture(FIGURE, columns=2) as figure:
+        won, elo = figure.subplots(1, 2)
+        for kind, colour in zip(CONFIGS, (COLOURS[0], GREY), strict=True):
+            label = "with counts of lines" if kind == "lines" else "the board alone"
+            for curve in [cell["curve"] for key, cell in sorted(cells.items()) if key.startswith(f"{kind}/")]:
+                steps = [point["step"] for point in curve]
+                for panel, name in ((won, "won"), (elo, "elo")):
+                    panel.plot(steps, [point[name] for point in curve], color=colour, linewidth=1, label=label)
+        won.axhline(BAR, color="0.3", linestyle=":", linewidth=1)
+        finish(won, "Against one-move lookahead", "environment steps", "share of games won")
+        won.set_ylim(-0.03, 1.03)
+        finish(elo, "Against the league", "environment steps", "Elo rating")
+        legend(figure, "Connect Four by self-play, a line for each seed; dotted: the bar")
 
 
 def main() -> None:

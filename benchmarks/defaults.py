@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import functools
-import itertools
 import json
 import statistics
 import time
@@ -23,6 +22,7 @@ import numpy as np
 from etude.algorithms import find
 from etude.base.seeding import episode_seed
 from etude.checkpoint.config_json import to_json
+from etude.report.pictures import COLOURS, finish, grid, legend, picture
 from etude.training.build import with_environments
 from etude.training.setup import Setup
 
@@ -47,7 +47,7 @@ SIDES = ("etude", "sb3")
 EPISODES, COLUMNS = 20, 10
 EVALUATION = 7_919  # added to a seed for the episodes of its evaluation
 RESAMPLES = 10_000
-PANELS, NARROWEST = 9, 0.05  # in a row of the picture; its narrowest axis, as a part of the values
+NARROWEST = 0.05  # axis of a row of the picture, as a part of the values
 FEWEST = 3  # seeds; the interval of fewer says nothing
 
 
@@ -161,28 +161,27 @@ def seconds_of(key: str) -> int:
 
 
 def draw(summary: dict[str, dict], path: Path) -> None:
-    """Means and intervals of both sides, one panel for each algorithm and environment."""
-    from matplotlib.figure import Figure  # without pyplot: no display
-
-    rows = -(-len(summary) // PANELS)
-    figure = Figure(figsize=(1.9 * PANELS, 1.9 * rows), layout="constrained")
-    panels = figure.subplots(rows, PANELS, squeeze=False).flat
-    for panel, (task, found) in itertools.zip_longest(panels, summary.items(), fillvalue=("", None)):
-        if found is None:
-            panel.set_axis_off()
-            continue
-        for place, (side, color) in enumerate(zip(SIDES, ("tab:blue", "tab:orange"), strict=True)):
-            mean, (low, high) = found[side]["mean"], found[side]["interval"]
-            panel.errorbar(place, mean, [[mean - low], [high - mean]], fmt="o", color=color, capsize=4)
-        low, high = panel.get_ylim()
-        least = NARROWEST * max(abs(low), abs(high)) / 2  # what is alike is to look alike
-        panel.set_ylim(min(low, (low + high) / 2 - least), max(high, (low + high) / 2 + least))
-        panel.set_title(task.replace("/", "\n"), fontsize=7)
-        panel.set_xticks(range(len(SIDES)), SIDES, fontsize=7)
-        panel.set_xlim(-0.6, len(SIDES) - 0.4)
-        panel.tick_params(axis="y", labelsize=6)
-        panel.ticklabel_format(axis="y", useOffset=False)
-    figure.savefig(path, dpi=150)
+    """Means and intervals of both sides: a panel for each algorithm, a row for each environment, from the lowest value
+    in it to the highest."""
+    drawn = {name: [each for each in names if f"{name}/{each}" in summary] for name, (names, *_) in TASKS.items()}
+    with picture(path, *grid(len(drawn))) as figure:
+        panels = figure.subplots(*reversed(grid(len(drawn))), squeeze=False).flat
+        for panel, (algorithm, environments) in zip(panels, drawn.items(), strict=False):
+            for row, environment in enumerate(environments):
+                found = summary[f"{algorithm}/{environment}"]
+                bounds = np.array([found[side]["interval"] for side in SIDES])
+                least = NARROWEST * np.abs(bounds).max()  # what is alike is to look alike
+                width = max(np.ptp(bounds), least) or 1.0
+                start = (bounds.min() + bounds.max() - width) / 2
+                for side, color, shift in zip(SIDES, COLOURS, (-0.15, 0.15), strict=False):
+                    mean, (low, high) = (found[side]["mean"] - start) / width, (found[side]["interval"] - start) / width
+                    label = {"etude": "etude", "sb3": "Stable-Baselines3"}[side]
+                    span = [[mean - low], [high - mean]]
+                    panel.errorbar(mean, row + shift, xerr=span, fmt="o", markersize=4, color=color, label=label)
+            finish(panel, algorithm.upper(), "return", steps=False)
+            panel.set(xticks=[], yticks=range(len(environments)), yticklabels=environments)
+            panel.invert_yaxis()
+        legend(figure, "mean over the seeds, and its 95 % interval; each row from its lowest value to its highest")
 
 
 def tell(summary: dict[str, dict]) -> None:

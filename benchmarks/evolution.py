@@ -35,6 +35,8 @@ from typing import Any
 
 import measure
 
+from etude.report.pictures import finish, legend, picture
+
 ENV, TARGET = "CartPole-v1", 475.0
 DRAWN_REACHED = {"marker": "o", "color": "C0", "label": "target reached"}
 DRAWN_MISSED = {"marker": ">", "color": "C3", "fillstyle": "none", "label": "not reached until then"}
@@ -282,30 +284,28 @@ def summary(cells: dict[str, dict]) -> dict[str, Any]:
 
 def draw(cells: dict[str, dict]) -> None:
     """Every seed's environment steps until the target, a panel for each part."""
-    import matplotlib
+    from matplotlib import ticker
 
-    matplotlib.use("svg")
-    from matplotlib import pyplot, ticker
-
-    figure, panels = pyplot.subplots(1, len(PARTS), figsize=(13, 4.2), layout="constrained")
-    for panel, (part, title) in zip(panels, PARTS.items(), strict=True):
-        groups: dict[str, list[dict]] = {}
-        for key, cell in sorted(cells.items(), reverse=True):
-            if key.startswith(f"{part}/") and int(key.rpartition("/")[2]) < 100:
-                groups.setdefault(key.split("/", 1)[1].rpartition("/")[0], []).append(cell)
-        for reached, style in ((True, DRAWN_REACHED), (False, DRAWN_MISSED)):
-            found = [(cell, y) for y, group in enumerate(groups.values()) for cell in group]
-            shown = [(cell["steps"] or cell["steps_taken"], y) for cell, y in found if cell["reached"] == reached]
-            panel.plot(*zip(*shown, strict=True), linestyle="", alpha=0.8, **style)
-        panel.set(title=title, xscale="log", xlabel="environment steps", yticks=range(len(groups)))
-        panel.set_yticklabels(list(groups), fontsize="small")
-        panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
-        panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
-        panel.xaxis.set_minor_formatter(ticker.NullFormatter())
-        panel.margins(y=0.1)
-        panel.grid(True, axis="x", alpha=0.3)
-    panels[0].legend(fontsize="small")
-    figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+    drawn: dict[str, dict[str, list[dict]]] = {part: {} for part in PARTS}
+    for key, cell in sorted(cells.items(), reverse=True):
+        part, _, rest = key.partition("/")
+        if int(key.rpartition("/")[2]) < 100:
+            drawn[part].setdefault(rest.rpartition("/")[0], []).append(cell)
+    with picture(Path(__file__).with_suffix(".svg"), columns=2, rows=2) as figure:
+        panels = figure.subplots(len(PARTS), 1, height_ratios=[len(groups) + 1 for groups in drawn.values()])
+        for panel, (part, groups) in zip(panels, drawn.items(), strict=True):
+            for reached, style in ((True, DRAWN_REACHED), (False, DRAWN_MISSED)):
+                found = [(cell, y) for y, group in enumerate(groups.values()) for cell in group]
+                shown = [(cell["steps"] or cell["steps_taken"], y) for cell, y in found if cell["reached"] == reached]
+                panel.plot(*zip(*shown, strict=True), linestyle="", alpha=0.8, **style)
+            finish(panel, PARTS[part], steps=False)
+            panel.set(xscale="log", yticks=range(len(groups)), yticklabels=list(groups))
+            panel.xaxis.set_major_locator(ticker.LogLocator(subs=(1, 3)))
+            panel.xaxis.set_major_formatter(ticker.EngFormatter(sep=""))
+            panel.xaxis.set_minor_formatter(ticker.NullFormatter())
+            panel.margins(y=0.1)
+        panels[-1].set_xlabel("environment steps of all members, a point for each seed")
+        legend(figure)
 
 
 def main() -> None:

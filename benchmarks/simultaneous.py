@@ -9,6 +9,7 @@ processor time of each process are counted.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import subprocess
 import sys
@@ -20,6 +21,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # as a module it is not there
 
 import measure
 from whole_run import TASKS, unlike_preset
+
+from etude.report.pictures import COLOURS, finish, grid, legend, picture
 
 ALGORITHMS = ("dqn", "ppo", "sac")
 ENGINES = ("jax", "tensorflow", "torch")
@@ -97,22 +100,20 @@ def summarised(cells: dict[str, dict], case: str, repeats: int) -> dict | None:
 
 def draw(results: dict[str, dict]) -> None:
     """What all runs take together, against one alone: a panel for each algorithm."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    figure, panels = pyplot.subplots(1, len(ALGORITHMS), figsize=(11, 3.4), sharey=True, layout="constrained")
-    for panel, algorithm in zip(panels, ALGORITHMS, strict=True):
-        for name in (*ENGINES, *PEERS):
-            if found := results.get(f"{algorithm}, {name}"):
-                speeds = [found["steps_per_second"][str(n)]["median"] for n in AT_ONCE]
-                style = "--" if name in PEERS else "-"
-                panel.plot(AT_ONCE, [s / speeds[0] for s in speeds], style, marker="o", label=name)
-        panel.set(title=f"{algorithm}, {TASKS[algorithm][0]}", xlabel="runs at once", xticks=AT_ONCE, ylim=(0, None))
-    panels[0].set_ylabel("steps/s of all runs, one alone = 1")
-    panels[-1].legend()
-    figure.savefig(Path(__file__).with_suffix(".svg"), metadata={"Date": None})
+    with picture(Path(__file__).with_suffix(".svg"), *grid(len(ALGORITHMS))) as figure:
+        panels = figure.subplots(*reversed(grid(len(ALGORITHMS))), sharey=True, squeeze=False).flat
+        for panel, algorithm in itertools.zip_longest(panels, ALGORITHMS):
+            if algorithm is None:
+                panel.set_axis_off()
+                continue
+            for colour, name in zip(COLOURS, (*ENGINES, *PEERS), strict=False):
+                if found := results.get(f"{algorithm}, {name}"):
+                    speeds = [found["steps_per_second"][str(n)]["median"] for n in AT_ONCE]
+                    style = "--" if name in PEERS else "-"
+                    panel.plot(AT_ONCE, [s / speeds[0] for s in speeds], style, marker="o", color=colour, label=name)
+            finish(panel, f"{algorithm}, {TASKS[algorithm][0]}", "runs at once", "steps/s of all", steps=False)
+            panel.set(xticks=AT_ONCE, ylim=(0, None))
+        legend(figure, "environment steps a second of all runs together; one alone = 1")
 
 
 def main() -> None:

@@ -18,6 +18,7 @@ import measure
 
 from etude.checkpoint.config_json import to_json
 from etude.examples.deep_sea import DeepSea
+from etude.report.pictures import COLOURS, GREY, finish, legend, picture
 from etude.rewrite import ICM, RND
 
 STEPS, EVERY, WINDOW, SIZE = 40_960, 2_048, 200, 10
@@ -63,22 +64,19 @@ def summary(cells: dict[str, dict]) -> dict[str, dict]:
 
 def draw(cells: dict[str, dict]) -> None:
     """The curves of all cells."""
-    from matplotlib.figure import Figure  # without pyplot: no display
-
-    figure = Figure((6, 3.2), layout="constrained")
-    axes = figure.subplots()
-    for name, colour in zip(REWRITE, ("0.5", "tab:orange", "tab:blue"), strict=True):
-        curves = [cell["curve"] for key, cell in cells.items() if key.startswith(f"{name}/")]
-        steps = [EVERY * (i + 1) for i in range(STEPS // EVERY)]
-        for curve in curves:
-            axes.plot(steps, curve, color=colour, alpha=0.3, linewidth=1)
-        if curves:
-            label = "PPO" if name == "none" else f"PPO with {name.upper()}"
-            axes.plot(steps, [statistics.mean(at) for at in zip(*curves, strict=True)], color=colour, label=label)
-    axes.set(xlabel="environment steps", ylabel="share of episodes with the reward", ylim=(-0.03, 1.03))
-    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(0.0, 0.95))
-    axes.spines[["top", "right"]].set_visible(False)
-    figure.savefig(FIGURE, metadata={"Date": None})
+    with picture(FIGURE) as figure:
+        axes = figure.subplots()
+        for name, colour in zip(REWRITE, (GREY, *COLOURS), strict=False):
+            curves = [cell["curve"] for key, cell in cells.items() if key.startswith(f"{name}/")]
+            steps = [EVERY * (i + 1) for i in range(STEPS // EVERY)]
+            for curve in curves:
+                axes.plot(steps, curve, color=colour, alpha=0.3, linewidth=1)
+            if curves:
+                label = "PPO" if name == "none" else f"PPO with {name.upper()}"
+                axes.plot(steps, [statistics.mean(at) for at in zip(*curves, strict=True)], color=colour, label=label)
+        finish(axes, "A reward only at the end", "environment steps", "episodes with the reward")
+        axes.set_ylim(-0.03, 1.03)
+        legend(figure, "share of the episodes: mean over the seeds (thin: each)")
 
 
 def main() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import compared
 import numpy as np
 from markdown_table import title
-from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from measured import BENCHMARKS, HERE, curves
 
@@ -36,7 +35,7 @@ def learning(path: Path) -> None:
                 steps, mean, low, high = aggregate([run.curve() for run in runs], "range", "mean")
                 axes.plot(steps, mean, color=colour, label=title(algorithm))
                 axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-            finish(axes, f"{environment}, {len(runs)} seeds", "environment steps")
+            finish(axes, f"{environment}\n{len(runs)} seeds", "environment steps")
             axes.set_xlim(0, SHOWN_STEPS.get(environment))
             axes.xaxis.set_major_locator(MaxNLocator(3))
         figure.axes[0].set_ylabel("smoothed training return")
@@ -47,23 +46,22 @@ def speed(path: Path) -> None:
     """How many times as many environment steps per second etude takes, a group of bars for each algorithm."""
     rows: dict[str, dict[str, float]] = {}
     for row in compared.rows():
-        shown = rows.setdefault(f"{row.algorithm}\n{row.environment}", {})
+        shown = rows.setdefault(f"{row.algorithm}, {row.environment}", {})
         shown |= {library: ratio["median"] for library, ratio in row.ratios.items()}
-    figure = Figure(figsize=(9.6, 3.0), dpi=150, layout="constrained")
-    axes = figure.subplots()
-    for i, library in enumerate(compared.COLUMNS):
-        places = [place for place, found in enumerate(rows.values()) if library in found]
-        heights = [found[library] for found in rows.values() if library in found]
-        # A group is as wide as the libraries that it has bars of, and centred on its name.
-        beside = [_offset(found, library) for found in rows.values() if library in found]
-        bars = axes.bar(np.add(places, beside), heights, 0.26, color=COLOURS[i], label=f"against {library}")
-        axes.bar_label(bars, fmt="%.3g", fontsize="x-small", padding=1)
-    axes.axhline(1.0, color="black", linewidth=0.8)
-    axes.set(ylabel="times as fast", xticks=range(len(rows)))
-    axes.set_xticklabels(list(rows), fontsize="x-small")
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.legend(frameon=False, fontsize="small")
-    figure.savefig(path)
+    with picture(path, columns=2, rows=2) as figure:
+        axes = figure.subplots()
+        for i, library in enumerate(compared.COLUMNS):
+            places = [place for place, found in enumerate(rows.values()) if library in found]
+            widths = [found[library] for found in rows.values() if library in found]
+            # A group is as high as the libraries that it has bars of, and centred on its name.
+            beside = [_offset(found, library) for found in rows.values() if library in found]
+            bars = axes.barh(np.add(places, beside), widths, 0.26, color=COLOURS[i], label=f"against {library}")
+            axes.bar_label(bars, fmt="%.3g", fontsize="small", padding=2)
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        finish(axes, "Environment steps per second", "times as fast", steps=False)
+        axes.set(yticks=range(len(rows)), yticklabels=list(rows))
+        axes.invert_yaxis()
+        legend(figure)
 
 
 def _offset(found: dict[str, float], library: str) -> float:

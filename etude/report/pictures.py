@@ -77,7 +77,7 @@ def _write(figure: Any, path: Path) -> None:
     if kind not in FORMATS:
         raise ConfigError(f"The picture {path} is none that etude writes; expected .png, .svg or .pdf.")
     with replacing(path) as file:
-        figure.savefig(file, format=kind)
+        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)  # the same each time
 
 
 def grid(panels: int) -> tuple[int, int]:
