@@ -59,25 +59,27 @@ TD3 = {
         "authors' later code (paper: 400 x 300, 100).",
     ),
 }
+_SAC: dict[str, Any] = {
+    "network": Mlp((256, 256)),
+    "learning_rate": 1e-3,
+    "gamma": 0.99,
+    "tau": 0.005,
+    "batch_size": 256,
+    "buffer_size": 1_000_000,
+    "learning_starts": 100,
+    "train_every": 1,
+    "gradient_steps": 1,
+}
 SAC = {
     "Pendulum-v1": Preset(
-        config={
-            "network": Mlp((256, 256)),
-            "learning_rate": 1e-3,
-            "gamma": 0.99,
-            "tau": 0.005,
-            "batch_size": 256,
-            "buffer_size": 1_000_000,
-            "learning_starts": 100,
-            "train_every": 1,
-            "gradient_steps": 1,
-        },
+        config=_SAC,
         steps=20_000,
         environments=1,
         source=ZOO.format("sac", "Pendulum-v1") + ".",
     ),
     "MountainCarContinuous-v0": Preset(
         config={
+            **_SAC,
             "network": Mlp((64, 64)),
             "learning_rate": 3e-4,
             "gamma": 0.9999,
@@ -98,15 +100,11 @@ SAC = {
     ),
     "LunarLanderContinuous-v3": Preset(
         config={
+            **_SAC,
             "network": Mlp((400, 300)),
             "learning_rate": Linear(7.3e-4, 0.0),
-            "gamma": 0.99,
             "tau": 0.01,
-            "batch_size": 256,
-            "buffer_size": 1_000_000,
             "learning_starts": 10_000,
-            "train_every": 1,
-            "gradient_steps": 1,
         },
         steps=500_000,
         environments=1,
@@ -114,11 +112,11 @@ SAC = {
     ),
     "BipedalWalker-v3": Preset(
         config={
+            **_SAC,
             "network": Mlp((400, 300)),
             "learning_rate": 7.3e-4,
             "gamma": 0.98,
             "tau": 0.02,
-            "batch_size": 256,
             "buffer_size": 300_000,
             "learning_starts": 10_000,
             "train_every": 64,
@@ -130,15 +128,8 @@ SAC = {
     ),
     "HalfCheetah-v5": Preset(
         config={
-            "network": Mlp((256, 256)),
-            "learning_rate": 1e-3,
-            "gamma": 0.99,
-            "tau": 0.005,
-            "batch_size": 256,
-            "buffer_size": 1_000_000,
+            **_SAC,
             "learning_starts": 5_000,
-            "train_every": 1,
-            "gradient_steps": 1,
         },
         steps=100_000,
         environments=1,
