@@ -49,10 +49,10 @@ def storable(dtype: np.dtype) -> bool:
     return dtype.newbyteorder("<") in _NAMES
 
 
-def encode(arrays: Mapping[str, np.ndarray]) -> Iterator[bytes | memoryview]:
+def encode(arrays: Mapping[str, np.ndarray], metadata: Mapping[str, str] | None = None) -> Iterator[bytes | memoryview]:
     """The bytes of a safetensors file, piece by piece: neither contiguous nor other arrays are copied as a whole."""
     ordered = sorted(arrays.items(), key=lambda item: -item[1].itemsize)  # keeps every tensor aligned to its items
-    header: dict[str, Any] = {}
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     position = 0
     for name, array in ordered:
         end = position + array.nbytes

@@ -24,6 +24,9 @@ class Format(NamedTuple):
 
 FORMATS = {
     "numpy": Format("etude.export.numpy_folder", "", "a folder with act.py, which needs NumPy alone"),
+    "onnx": Format("etude.export.onnx_file", ".onnx", "a model of ONNX, opset 17, checked by onnxruntime"),
+    "torch": Format("etude.export.torch_file", ".pt2", "a program of torch.export"),
+    "safetensors": Format("etude.export.weights_file", ".safetensors", "the weights by name, with the config"),
 }
 
 

@@ -46,7 +46,8 @@ def write(run: Any, path: Path) -> None:
 
 
 def _write(policy: ExportedPolicy, path: Path, about: str) -> None:
-    program = PythonProgram(policy.trace())
+    outputs = policy.trace()
+    program = PythonProgram({name: outputs[name] for name in policy.needed})
     flags = sum(each.shape[0] for each in policy.observed if each.path is None)
     text = f'''"""{about}
 

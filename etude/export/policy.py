@@ -20,6 +20,7 @@ from etude.base.spaces import ACTION_MASK, Shifted, Space, leaves, tree_of
 from etude.envs.adapter import SpaceConversion
 from etude.envs.texts import is_text
 from etude.explore.policies import best_of
+from etude.losses.masks import MaskedValues, allowed_only
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.networks.encoding import at
 from etude.ops.tracing import Traced
@@ -58,8 +59,9 @@ class ExportedPolicy:
     conversion: between the environment's units and the agent's. frames: how many an observation stacks.
 
     observed, memory: the inputs. Where something is remembered there is one more, `first` [N] bool: the observation is
-    the first of an episode. Outputs are `next_` and the name of what is remembered, and the leaves of the action, by
-    the names in `actions`, in the order of its space, `space`.
+    the first of an episode. Outputs are the leaves of the action, by the names in `actions`, in the order of its space,
+    `space`; `next_` and the name of what is remembered; and what the action is the best of: `values` of actions, or the
+    parameters of a distribution, such as `logits`, for actions as agents see them.
     """
 
     def __init__(self, engine: Any, agent: str, conversion: SpaceConversion, frames: int):
@@ -95,8 +97,8 @@ class ExportedPolicy:
         return [*self.observed, *([Input(FIRST, np.dtype(bool), ()), *self.memory] if self.memory else [])]
 
     @property
-    def outputs(self) -> list[str]:
-        """The names of all that the function gives."""
+    def needed(self) -> list[str]:
+        """The names of the outputs that acting needs."""
         return [*self.actions, *(NEXT + each.name for each in self.memory)]
 
     def weights(self) -> dict[str, np.ndarray]:
@@ -119,7 +121,7 @@ class ExportedPolicy:
         else:
             output = agent.act_alone(self._agent, seen) if self._agent else agent.act(seen)
         actions = self._conversion.actions.converted(best_of(output))
-        return {**dict(zip(self.actions, actions, strict=True)), **found}
+        return {**_parts(output), **dict(zip(self.actions, actions, strict=True)), **found}
 
     def trace(self) -> dict[str, Traced]:
         """The outputs, as steps of a program from the inputs, whose weights are constants by name."""
@@ -147,6 +149,16 @@ class ExportedPolicy:
             scale = 1 if each.dtype.kind == "f" else 255
             found[each.name] = (scale * rng.uniform(-1 if scale == 1 else 0, 1, (n, *each.shape))).astype(each.dtype)
         return found
+
+
+def _parts(output: Any, name: str = "") -> dict[str, Any]:
+    """What an agent's `act` returned, by name."""
+    if isinstance(output, MaskedValues):
+        return {"values": allowed_only(output)}
+    if not isinstance(output, tuple):
+        return {name or "values": output}
+    each: Any = zip(getattr(output, "_fields", range(len(output))), output, strict=True)
+    return {key: x for part, own in each for key, x in _parts(own, f"{name}.{part}" if name else str(part)).items()}
 
 
 def _named(what: str, path: tuple[Any, ...]) -> str:

@@ -75,16 +75,16 @@ def record(operation: str, function: Callable[..., Any], *arguments: Any) -> Tra
     """What the function makes of these arguments, as a step of the program."""
     if any(callable(argument) for argument in arguments):
         raise ConfigError(f"This agent's act uses ops.{operation}, of which no program can be made for export.")
-    kept = _mapped(lambda x: Traced(x) if isinstance(x, np.ndarray | np.generic) else x, arguments)
-    value = function(*_mapped(lambda x: x.value if isinstance(x, Traced) else x, kept))
+    kept = mapped(lambda x: Traced(x) if isinstance(x, np.ndarray | np.generic) else x, arguments)
+    value = function(*mapped(lambda x: x.value if isinstance(x, Traced) else x, kept))
     varies = any(isinstance(x, Traced) and x.varies for x in flat(kept))
     return Traced(value, "", varies, operation, kept) if varies else Traced(value)
 
 
-def _mapped(function: Callable[[Any], Any], argument: Any) -> Any:
+def mapped(function: Callable[[Any], Any], argument: Any) -> Any:
     """A function of everything in tuples, lists and slices."""
     if isinstance(argument, tuple | list):
-        return tuple(_mapped(function, part) for part in argument)
+        return tuple(mapped(function, part) for part in argument)
     return function(argument)
 
 
