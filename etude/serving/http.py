@@ -111,7 +111,7 @@ class HttpServer:
                 "paths of a certificate and of its key, in PEM."
             ) from error
         self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="etude-serving", daemon=True)
+        self._thread = threading.Thread(target=self._in_thread, name="etude-serving", daemon=True)
         self._thread.start()
         self._started.wait()
 
@@ -124,6 +124,10 @@ class HttpServer:
         """End it. May be called twice."""
         self._server.should_exit = True
         self._thread.join(10)
+
+    def _in_thread(self) -> None:
+        with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:  # uvloop's, if it is there
+            runner.run(self._run())
 
     async def _run(self) -> None:
         self.loop = asyncio.get_running_loop()

@@ -1,9 +1,9 @@
 """Training on what clients play: programs outside, such as a simulator, a game or a robot, that ask for actions over
 HTTP. Whoever trains sees a `protocols.Rollout`, and no server.
 
-- The server's event loop runs in a thread of its own (`server`), training in the main thread, and posts of clients go
-  from one to the other through one queue. They are answered while steps are collected, never while the run learns: what
-  is collected is of the present policy.
+- The server's event loop runs in a thread of its own (`http`), training in the main thread. While steps are collected,
+  the main thread waits and that of the server acts; while the run learns, no action is given: what is collected is of
+  the present policy.
 - All observations that wait for an action are one forward pass.
 - An open episode of a client has a column, as an environment has, and keeps it to its end. As many are played at a time
   as the run has environments; others wait for theirs. Where there are fewer, an episode whose column is full goes on in
@@ -199,14 +199,20 @@ class ClientRollout:
             rows = column.rows
             return bool(rows) and rows[-1].final is not None if steps is None else len(rows) >= steps
 
-        while not all(map(full, wanted)):
-            # Those that go on in their column come first, then those without one, then those whose column is full.
-            order = sorted(self._streams.values(), key=lambda own: _rank(own.column, wanted, full))
-            asking = [stream for stream in order if stream.asks and self._place(stream, wanted, full)]
-            if asking:
-                self._act(asking, step + sum(len(column.rows) for column in wanted))
-            for post in self._server.posts():
+        def take(posts: list[Post]) -> bool:
+            for post in posts:
                 self._take(post, keep=steps is not None)
+            if all(map(full, wanted)):
+                return True
+            # Those that go on in their column come first, then those without one, then those whose column is full.
+            asking = [stream for stream in self._streams.values() if stream.asks]
+            if len(asking) > 1:
+                asking.sort(key=lambda own: _rank(own.column, wanted, full))
+            if placed := [stream for stream in asking if self._place(stream, wanted, full)]:
+                self._act(placed, step + sum(len(column.rows) for column in wanted))
+            return False
+
+        self._server.serve(take)
         return tuple(self._steps_of(column) for column in wanted)
 
     def _place(self, stream: _Stream, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:

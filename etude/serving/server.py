@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import queue
 import re
+import threading
 import time
 import uuid
 from collections import OrderedDict
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,6 +31,7 @@ from etude.serving.bodies import Refused
 from etude.serving.http import NAME, Address, Answer, HttpServer, Route
 
 PROTOCOL = 1
+ENDS = "The server of this run has ended: see above for the reason."
 ENDED = 10_000  # how many ended episodes are remembered, whose last post may be repeated
 KINDS = {
     "act": "Ask for the action of an observation.",
@@ -60,7 +60,7 @@ class Post:
     convert: Callable[[np.ndarray], Any] = lambda action: action
 
     def answer(self, body: dict[str, Any]) -> None:
-        """Answer it, from any thread."""
+        """Answer it."""
         self.reply(200, body)
 
     def acted(self, action: np.ndarray) -> None:
@@ -101,17 +101,57 @@ class PolicyServer:
         self._actions = Actions(env.action_space)
         self._open: dict[str, _Episode] = {}
         self._ended: OrderedDict[str, _Episode] = OrderedDict()
-        self._inbox: queue.SimpleQueue[Post | None] = queue.SimpleQueue()
+        self._inbox: list[Post] = []
+        self._take: Callable[[list[Post]], bool] | None = None
+        self._due = False  # whether the inbox will be emptied in this turn of the loop
+        self._taking, self._enough = threading.Lock(), threading.Event()
+        self._problem: BaseException | None = None
         self._http = HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
 
-    def posts(self) -> list[Post]:
-        """All that have come in since the last call; waits for one."""
-        found: list[Post | None] = [self._inbox.get()]
-        while not self._inbox.empty():
-            found.append(self._inbox.get())
-        if None in found:
-            raise EtudeError("The server of this run has ended: see above for the reason.")
-        return found  # type: ignore[return-value]
+    def serve(self, take: Callable[[list[Post]], bool]) -> None:
+        """Give posts to `take`, in the thread of the server, until it returns True: first all that have come in since
+        the last time, then whatever comes in together. Raises what it raises, and EtudeError where the server ends.
+
+        A post is answered in the thread that has read it: to wake another one, and to be woken by it, takes as long as
+        the rest of an answer.
+        """
+        self._enough.clear()
+        self._take = take
+        try:
+            self._http.loop.call_soon_threadsafe(self._hand_on)
+            self._enough.wait()
+        except RuntimeError:  # the loop has ended
+            self._problem = None
+            raise EtudeError(ENDS) from None
+        finally:
+            with self._taking:
+                self._take = None
+        if (problem := self._problem) is not None:
+            self._problem = None
+            raise problem
+
+    def _hand_on(self) -> None:
+        """Give what has come in to whoever takes it."""
+        self._due = False
+        with self._taking:
+            if self._take is None:
+                return
+            posts, self._inbox = self._inbox, []
+            try:
+                enough = self._take(posts)
+            except BaseException as problem:
+                self._problem, enough = problem, True
+            if enough:
+                self._take = None
+                self._enough.set()
+
+    def _put(self, post: Post) -> None:
+        self._inbox.append(post)
+        if len(self._open) < 2:
+            self._hand_on()
+        elif not self._due:  # those of other clients may have come in, too: they are one forward pass
+            self._due = True
+            self._http.loop.call_soon(self._hand_on)
 
     def close(self) -> None:
         """End it: whatever waits for an answer gets 503. May be called twice."""
@@ -138,15 +178,16 @@ class PolicyServer:
         now, ends = time.monotonic(), self._http.ends
         for name in [name for name, own in self._open.items() if own.answer and now - own.seen > self.limits.silence]:
             if self._open.pop(name).acts:
-                self._inbox.put(Post("gone", name))
+                self._put(Post("gone", name))
         for own in (*self._open.values(), *self._ended.values()):
             late = [one for one in own.waiting if ends or now - one[0] > self.limits.wait]
             for one in late:
                 own.waiting.remove(one)
                 if not one[1].done():
                     one[1].set_result((503, {"error": "The run is busy, or ends. Send the same post again."}))
-        if ends:
-            self._inbox.put(None)
+        if ends and not self._enough.is_set():
+            self._problem = EtudeError(ENDS)
+            self._enough.set()
 
     # -- what routes call ----------------------------------------------------------------------------------------------
 
@@ -198,29 +239,25 @@ class PolicyServer:
             raise Refused(422, f"reward: {reward} is beyond what float32 holds.")
         post = None if kind == "reward" else self._parsed(name, kind, body, reward)
         own.number, own.kind, own.answer, own.seen = own.number + 1, kind, None, time.monotonic()
+        if kind == "end":
+            self._ended[name] = self._open.pop(name)
+            if len(self._ended) > ENDED:
+                self._ended.popitem(last=False)
         if post is None or kind == "end" and not own.acts:
             own.reward, own.answer = reward, (200, {})
         else:
             own.reward, own.acts = 0.0, True
             number = own.number
-            post.reply = lambda *answer: self._reply(own, number, answer)
-            self._inbox.put(post)
-        if kind == "end":
-            self._ended[name] = self._open.pop(name)
-            if len(self._ended) > ENDED:
-                self._ended.popitem(last=False)
+            post.reply = lambda *answer: self._settle(own, number, answer)
+            self._put(post)
 
-    def _reply(self, own: _Episode, number: int, answer: Answer) -> None:
-        def settle() -> None:
-            if own.number == number and own.answer is None:
-                own.answer, own.seen = answer, time.monotonic()
-                for _, waits in own.waiting:
-                    if not waits.done():
-                        waits.set_result(answer)
-                own.waiting.clear()
-
-        with suppress(RuntimeError):  # the server has ended
-            self._http.loop.call_soon_threadsafe(settle)
+    def _settle(self, own: _Episode, number: int, answer: Answer) -> None:
+        if own.number == number and own.answer is None:
+            own.answer, own.seen = answer, time.monotonic()
+            for _, waits in own.waiting:
+                if not waits.done():
+                    waits.set_result(answer)
+            own.waiting.clear()
 
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         observation_space, action_space = self._env_spaces
