@@ -107,7 +107,7 @@ class Client:
                 status, text, why = 0, b"", f"{type(error).__name__}: {error}"
             if status == 200:
                 return json.loads(text)
-            if status not in (0, 429, 503):
+            if status not in (0, 408, 429) and status < 500:
                 self._forget(episode)
                 raise (EpisodeLost if status == 410 else ValueError)(
                     f"{status} {path}: {text.decode(errors='replace')}"

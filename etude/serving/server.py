@@ -32,6 +32,7 @@ from etude.serving.http import NAME, Address, Answer, HttpServer, Route
 
 PROTOCOL = 1
 ENDS = "The server of this run has ended: see above for the reason."
+BUSY: Answer = (503, {"error": "The run is busy, or ends. Send the same post again."})
 ENDED = 10_000  # how many ended episodes are remembered, whose last post may be repeated
 KINDS = {
     "act": "Ask for the action of an observation.",
@@ -184,7 +185,7 @@ class PolicyServer:
             for one in late:
                 own.waiting.remove(one)
                 if not one[1].done():
-                    one[1].set_result((503, {"error": "The run is busy, or ends. Send the same post again."}))
+                    one[1].set_result(BUSY)
         if ends and not self._enough.is_set():
             self._problem = EtudeError(ENDS)
             self._enough.set()
@@ -229,6 +230,8 @@ class PolicyServer:
             self._begin_post(name, own, kind, body)
         if own.answer is not None:
             return own.answer
+        if self._http.ends:
+            return BUSY
         waits: asyncio.Future[Answer] = self._http.loop.create_future()
         own.waiting.append((time.monotonic(), waits))
         return await waits
