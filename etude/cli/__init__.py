@@ -24,6 +24,7 @@ COMMANDS = {
     "tune": ("etude.cli.tune", "Search hyperparameters of an algorithm in trials."),
     "evolve": ("etude.cli.evolve", "Evolve hyperparameters and networks of a population."),
     "find": ("etude.cli.find", "Suggest a learning rate or an optimizer, by short training."),
+    "import": ("etude.cli.import_model", "Make a run of a model of Stable-Baselines3 or CleanRL."),
     "evaluate": ("etude.cli.evaluate", "Report the mean return of a trained agent over whole episodes."),
     "estimate": ("etude.cli.estimate", "Estimate what a trained agent would earn, from recorded episodes."),
     "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),

@@ -198,8 +198,10 @@ def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:count]), list(arguments[count:])
 
 
-def one_run(names: list[str], command: str) -> Path:
-    """The path that a command was given; raises ConfigError where it is not one."""
+def one_run(names: list[str], command: str, kind: str = "RUN") -> Path:
+    """The path that a command was given; raises ConfigError where it is not one. kind: of what."""
     if len(names) != 1:
-        raise ConfigError(f"{command} takes one run; got {len(names)}. Usage: etude {command} RUN [options]")
+        raise ConfigError(
+            f"{command} takes one {kind.lower()}; got {len(names)}. Usage: etude {command} {kind} [options]"
+        )
     return Path(names[0])

@@ -125,7 +125,7 @@ class Run:
         )  # fmt: skip
         self._has_replay = True
         self.history = history.RunHistory()
-        self._use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
+        self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     @property
     def step(self) -> int:
@@ -302,7 +302,7 @@ class Run:
         run = Run(**online.arguments(self._context, self.algorithm, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
         online.take_over(self.learner, run.learner)
-        run._use_directory(run_dir)
+        run.use_directory(run_dir)
         return run
 
     def description(self) -> dict[str, Any]:
@@ -367,7 +367,8 @@ class Run:
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
 
-    def _use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
+    def use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
+        """Save in a directory, as of `run_dir`."""
         self._owns_directory = is_path(run_dir)
         self.directory: RunDirectory | None = build.given_directory(self.group, run_dir)
         if self._owns_directory and self.directory is not None and self.chief:

@@ -26,7 +26,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     9: "training.build",
     10: "estimation export report",
     11: "run",
-    12: "solo",
+    12: "importing solo",
     13: "tuning",
     14: "board examples ray",
     15: "cli",

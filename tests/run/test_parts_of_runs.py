@@ -51,6 +51,8 @@ def test_a_network_that_was_chosen_is_left_as_it_is():
     assert network_of("dqn", DQNConfig(network=chosen)) == chosen
     with tiny(config=DQNConfig(network=Mlp((7,)))) as run:
         assert run.agent.config.network == Mlp((7,))
+    both = etude.ActorCritic(Conv(widths=(8,)), Conv(widths=(9,)))
+    assert network_of("ppo", etude.config("ppo", network=both)) == both
 
 
 @pytest.mark.parametrize(("environments", "expected"), [(64, "native"), (32, "loop")])

@@ -17,9 +17,9 @@ from etude.envs import ConfiguredEnvironment, Translation, as_given, examine, wi
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
-from etude.networks import Conv, layers_of, with_layers
+from etude.networks import ActorCritic, Conv, layers_of, with_layers
 from etude.networks.encoding import fitting_filters, leaves, width
-from etude.networks.specs import NATURE
+from etude.networks.specs import NATURE, Filters
 from etude.training.build.usable import check_spaces, check_team
 from etude.training.kinds import kind_of
 
@@ -90,14 +90,23 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
         return agent
     layers: Any = layers_of(network)
     if network is default:
-        conv = Conv(filters, dueling=layers.dueling, noisy=layers.noisy)
-    elif isinstance(layers, Conv) and layers.filters is NATURE:
-        conv = dataclasses.replace(layers, filters=filters)
+        fitted: Any = with_layers(network, Conv(filters, dueling=layers.dueling, noisy=layers.noisy))
+    elif isinstance(network, ActorCritic):
+        fitted = ActorCritic(*(_with_filters(own, filters) for own in (network.actor, network.critic)))
     else:
+        fitted = _with_filters(network, filters)
+    if fitted == network:
         return agent
     agent = copy.copy(agent)
-    agent.config = dataclasses.replace(agent.config, network=with_layers(network, conv))
+    agent.config = dataclasses.replace(agent.config, network=fitted)
     return agent
+
+
+def _with_filters(network: Any, filters: Filters) -> Any:
+    """A network with these convolutions in the place of the default ones."""
+    layers = layers_of(network)
+    given = not isinstance(layers, Conv) or layers.filters is not NATURE
+    return network if given else with_layers(network, dataclasses.replace(layers, filters=filters))
 
 
 def _warn_of_flat_images(spaces: Spaces) -> None:
