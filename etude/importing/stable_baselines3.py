@@ -348,5 +348,4 @@ def _running(saved: Any, epsilon: Any) -> Moments:
     ):
         raise ValueError("moments that are no numbers")
     variance = np.maximum(variance + (float(epsilon) - EPSILON), 0.0)  # for the same scale
-    mean, variance = (x if x.shape else float(x) for x in (mean, variance))
-    return Moments(float(count), mean, variance)
+    return Moments(float(count), *(x if x.shape else float(x) for x in (mean, variance)))

@@ -123,8 +123,7 @@ class Run:
             learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
         )  # fmt: skip
-        self._has_replay = True
-        self.history = history.RunHistory()
+        self._has_replay, self.history = True, history.RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     @property

@@ -9,6 +9,7 @@ import inspect
 import json
 import re
 import shlex
+import shutil
 import sys
 import tomllib
 import types
@@ -42,6 +43,7 @@ COMMANDS = [
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
 def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    shutil.copy(ROOT / "tests" / "importing" / "models" / "a2c" / "model.zip", tmp_path)  # of Stable-Baselines3
     namespace: dict = {}
     for block in blocks(page):
         if block.language == "python" and not block.mark:

@@ -105,8 +105,9 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
 def _with_filters(network: Any, filters: Filters) -> Any:
     """A network with these convolutions in the place of the default ones."""
     layers = layers_of(network)
-    given = not isinstance(layers, Conv) or layers.filters is not NATURE
-    return network if given else with_layers(network, dataclasses.replace(layers, filters=filters))
+    if not isinstance(layers, Conv) or layers.filters is not NATURE:
+        return network
+    return with_layers(network, dataclasses.replace(layers, filters=filters))
 
 
 def _warn_of_flat_images(spaces: Spaces) -> None:
