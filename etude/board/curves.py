@@ -42,20 +42,12 @@ class Wanted(NamedTuple):
 def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
     """Panels of lines, as plain data. `waiting` runs are not read to their ends yet: ask again."""
     began = time.monotonic()
-    names = (TRAINED, EPISODES, EVALUATED) if wanted.metric in (None, *METRICS) else (str(wanted.metric),)
-    names = (*names, RATE) if wanted.across == "time" and RATE not in names else names
-    found, waiting = [], 0
-    for run in runs:
-        columns, complete = run.metrics.columns(names, began + SECONDS)
-        waiting += not complete
-        series = _series(run, columns, wanted)
-        if len(series.curve()[0]):
-            found.append((run, series))
+    series, waiting = series_of(runs, wanted, SECONDS)
     answer: dict[str, Any] = {"panels": [], "notes": [], "waiting": waiting, "runs": len(runs)}
     try:
-        comparison = compared([series for _, series in found])
+        comparison = compared([each for each in series if len(each.curve()[0])])
     except ConfigError:
-        answer["notes"] = ["There is nothing to draw yet: no episode has ended, and nothing was evaluated."]
+        answer["notes"] = ["There is nothing to draw: no episode has ended, and nothing was evaluated."]
         return answer | {"seconds": time.monotonic() - began}
     every = [line for lines in comparison.panels.values() for line in lines]
     scores = {line.key: float(np.mean([run.score for run in line.runs])) for line in every}
@@ -66,6 +58,18 @@ def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
         answer["panels"].append({"title": title, "x": unit, "y": comparison.quantity, **_panel(own, wanted)})
     answer["notes"] += comparison.notes
     return answer | {"seconds": time.monotonic() - began}
+
+
+def series_of(runs: Sequence[BoardRun], wanted: Wanted, seconds: float) -> tuple[list[Series], int]:
+    """(the series of each run, how many of them are of a sample). seconds: of reading."""
+    names = (TRAINED, EPISODES, EVALUATED) if wanted.metric in (None, *METRICS) else (str(wanted.metric),)
+    names = (*names, RATE) if wanted.across == "time" and RATE not in names else names
+    until, found, waiting = time.monotonic() + seconds, [], 0
+    for run in runs:
+        columns, complete = run.metrics.columns(names, until)
+        waiting += not complete
+        found.append(_series(run, columns, wanted))
+    return found, waiting
 
 
 def _series(run: BoardRun, columns: Columns, wanted: Wanted) -> Series:

@@ -9,7 +9,7 @@ import stat
 import time
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,13 @@ import numpy as np
 ENDS = 32 * 2**10  # bytes at each end that are read first
 PIECE = 4 * 2**20  # bytes that are read at a time, and of the longest line
 SAMPLES = 200  # records of a file that is not read yet
+KEPT = 2  # metrics whose numbers stay in memory
+NAMES = 1_000  # of metrics
 WARNINGS = 200  # that are kept of a run
 _STEP, _WARNING = b'{"step": ', b'"warning": '
 
-Columns = dict[str, tuple[np.ndarray, np.ndarray]]  # (steps, values) by name
+Numbers = dict[str, tuple["array[float]", "array[float]"]]  # (steps, values) by name, as they were recorded
+Columns = dict[str, tuple[np.ndarray, np.ndarray]]  # the same by steps, of each the first
 
 
 class Unreadable(Exception):
@@ -48,8 +51,7 @@ class MetricsFile:
         self._scanned = 0  # up to where `warnings` are
         self._node, self._size = 0, 0
         self._read = 0  # up to where `latest` is known
-        self._numbers: dict[str, tuple[array[float], array[float]]] = {}
-        self._parsed = 0  # up to where `_numbers` are
+        self._gathered: dict[tuple[str, ...], _Gathered] = {}  # of the names that were asked for last
 
     def poll(self) -> bool:
         """Read what is new; whether there was anything."""
@@ -111,7 +113,7 @@ class MetricsFile:
             elif "finished" in record:
                 self.finished = str(record["finished"])
             for name, value in record.items():
-                if "/" in name and _is_number(value):
+                if "/" in name and _is_number(value) and (name in self.latest or len(self.latest) < NAMES):
                     self.latest[name] = float(value)
 
     def _record(self, line: bytes) -> dict[str, Any] | None:
@@ -128,20 +130,21 @@ class MetricsFile:
 
     # -- curves --------------------------------------------------------------------------------------------------------
 
-    def columns(self, names: Iterable[str], until: float) -> tuple[Columns, bool]:
+    def columns(self, names: tuple[str, ...], until: float) -> tuple[Columns, bool]:
         """The numbers of each name, and whether they are all that there are: at the time `until` (of
         `time.monotonic`) reading ends, and a sample is returned of a file that is not read to its end."""
-        if set(names) - set(self._numbers):
-            self._numbers, self._parsed = {name: (array("d"), array("d")) for name in names}, 0
-        try:
-            with self._opened() as descriptor:
-                while time.monotonic() < until and (data := self._piece(descriptor, self._parsed, self._read)):
-                    _extract(data.split(b"\n"), self._numbers)
-                    self._parsed += len(data)
-                complete = self._parsed >= self._read
-                numbers = self._numbers if complete else self._sample(descriptor, names)
-        except (OSError, Unreadable):  # which the next `poll` finds, too
-            numbers, complete = self._numbers, True
+        own = self._gathered.pop(names, None) or _Gathered(names)
+        self._gathered[names] = own  # the last one
+        if len(self._gathered) > KEPT:
+            del self._gathered[next(iter(self._gathered))]
+        numbers, complete = own.numbers, True
+        with suppress(OSError, Unreadable), self._opened() as descriptor:  # `poll` finds the same
+            while time.monotonic() < until and (data := self._piece(descriptor, own.end, self._read)):
+                _extract(data.split(b"\n"), numbers)
+                own.end += len(data)
+            complete = own.end >= self._read
+            if not complete:
+                numbers = self._sample(descriptor, names)
         return {name: _sorted(*numbers[name]) for name in names}, complete
 
     def find_warnings(self, until: float) -> bool:
@@ -164,14 +167,21 @@ class MetricsFile:
                 self.warnings = [*self.warnings, (record["step"], str(record["warning"]))][-WARNINGS:]
             place = data.find(_WARNING, end)
 
-    def _sample(self, descriptor: int, names: Iterable[str]) -> dict[str, tuple[array[float], array[float]]]:
+    def _sample(self, descriptor: int, names: tuple[str, ...]) -> Numbers:
         """Of records at even distances."""
-        found: dict[str, tuple[array[float], array[float]]] = {name: (array("d"), array("d")) for name in names}
-        lines = []
+        found, lines = _Gathered(names).numbers, []
         for place in range(0, self._size, max(1, self._size // SAMPLES)):
             lines += os.pread(descriptor, 4096, place).split(b"\n", 3)[1:2]
         _extract(lines, found)
         return found
+
+
+class _Gathered:
+    """The numbers of some names, up to an offset."""
+
+    def __init__(self, names: tuple[str, ...]):
+        self.numbers: Numbers = {name: (array("d"), array("f")) for name in names}
+        self.end = 0
 
 
 def opened(path: Path) -> int:
@@ -183,7 +193,7 @@ def opened(path: Path) -> int:
     return descriptor
 
 
-def _extract(lines: Iterable[bytes], into: dict[str, tuple[array[float], array[float]]]) -> None:
+def _extract(lines: Iterable[bytes], into: Numbers) -> None:
     """Add the numbers of these names. Parsing JSON whole would take ten times as long; what `JsonLines` writes needs
     no more than this: a name in a text has its quotation marks escaped."""
     keys = [(f'"{name}": '.encode(), *into[name]) for name in into]
@@ -203,7 +213,7 @@ def _extract(lines: Iterable[bytes], into: dict[str, tuple[array[float], array[f
                 values.append(value)
 
 
-def _extract_slowly(line: bytes, into: dict[str, tuple[array[float], array[float]]]) -> None:
+def _extract_slowly(line: bytes, into: Numbers) -> None:
     """Of lines that another program wrote."""
     try:
         record = json.loads(line) if line else {}

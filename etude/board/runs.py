@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.base.stacks import here, holds
-from etude.board.metrics import MetricsFile
+from etude.board.metrics import MetricsFile, Unreadable, opened
 from etude.checkpoint.lock import holder
 from etude.report.series import configuration
 
@@ -26,11 +27,11 @@ SCAN = 0.02  # seconds for warnings each time
 
 
 class BoardRun:
-    """A run directory on the board. name: what browsers call it. shown: what people call it. folder: without links on
-    its way."""
+    """A run directory on the board. name: what browsers call it, which says nothing of where it is. shown: what people
+    call it. folder: without links on its way."""
 
-    def __init__(self, name: str, shown: str, folder: Path):
-        self.name, self.shown, self.folder = name, shown, folder
+    def __init__(self, shown: str, folder: Path):
+        self.name, self.shown, self.folder = _name_of(folder), shown, folder
         self.metrics = MetricsFile(folder / METRICS)
         self.state = ""
         self.warned: int | None = None  # warnings, once all are known
@@ -94,8 +95,16 @@ class BoardRun:
             "warnings": [{"step": step, "text": text[:2_000]} for step, text in self.metrics.warnings],
             "metrics": sorted(name[:200] for name in self.metrics.latest),
             "video": videos[-1].name if videos else None,
+            "acts": self.newest_checkpoint() is not None,
             "filmed": videos[-1].stat().st_mtime if videos else None,
         }
+
+    def newest_checkpoint(self) -> str | None:
+        """What tells its newest checkpoint from earlier ones; None where there is none."""
+        folder = self.folder / "checkpoints"
+        found = [] if folder.is_symlink() else [Path(entry) for entry in _entries(folder)]
+        steps = sorted(path for path in found if path.match("step_*.etude") and _is_plain_file(path))
+        return f"{steps[-1].name} {steps[-1].stat().st_mtime_ns}" if steps else None
 
     def videos(self) -> list[Path]:
         """Those in its folder, the newest last; without links."""
@@ -108,16 +117,23 @@ class BoardRun:
 
 
 class BoardFolder:
-    """A study, a population or a sweep. kind: "study" or "sweep". header: the file that makes it one."""
+    """A study, a population or a sweep. kind: "study", "population" or "sweep". header: the file that makes it one."""
 
-    def __init__(self, name: str, folder: Path, header: str):
-        self.name, self.folder, self.kind, self.header = name, folder, STUDIES[header], folder / header
+    def __init__(self, shown: str, header: Path):
+        self.name, self.shown, self.folder = _name_of(header.parent), shown, header.parent
+        self.header, self.kind = header, STUDIES[header.name]
+        with suppress(OSError, Unreadable):
+            descriptor = opened(header)
+            first = os.read(descriptor, 2**18).partition(b"\n")[0]
+            os.close(descriptor)
+            self.kind = "population" if b'"Generations"' in first else self.kind
 
-    def changed_at(self) -> float:
-        """When what its pictures show has last changed."""
+    def changed_at(self, runs: Iterable[BoardRun]) -> float:
+        """When what its pictures show has last changed. runs: those in it."""
+        times = [run.metrics.written for run in runs] if self.kind == "sweep" else []
         with suppress(OSError):
-            return self.header.stat().st_mtime
-        return 0.0
+            times.append(self.header.stat(follow_symlinks=False).st_mtime)
+        return max(times, default=0.0)
 
 
 class RunBoard:
@@ -136,6 +152,11 @@ class RunBoard:
         self.more = False  # whether there are more than are shown
         self._looked = -NEW_FOLDERS
 
+    def runs_in(self, folder: BoardFolder) -> list[BoardRun]:
+        """The runs of a study or a sweep."""
+        inside = f"{folder.folder}{os.sep}"
+        return [run for run in self.runs.values() if str(run.folder).startswith(inside)]
+
     def poll(self) -> tuple[list[BoardRun], list[str]]:
         """Look at everything; returns the runs that have changed, and the names of those that are gone."""
         gone = []
@@ -146,26 +167,21 @@ class RunBoard:
         return changed + self._count_warnings(changed), gone
 
     def _look(self) -> list[str]:
-        found: dict[str, tuple[Path, set[str]]] = {}
-        for name, root in self._roots.items():
+        found: dict[Path, tuple[str, set[str]]] = {}
+        for given, root in self._roots.items():
             for folder, files in walk(root, DEEPEST):
-                inner = folder.relative_to(root)
-                found[name if inner == Path() else str(Path(name) / inner)] = (folder, files)
-        runs = {name: folder for name, (folder, files) in found.items() if METRICS in files}
+                inner = Path(given, folder.relative_to(root))
+                alone = len(self._roots) == 1 and folder != root
+                found.setdefault(folder, (_text(str(folder.relative_to(root) if alone else inner)), files))
+        runs = [BoardRun(shown, folder) for folder, (shown, files) in found.items() if METRICS in files]
         self.more = len(runs) > MOST
-        kept = dict(list(runs.items())[:MOST])
+        kept = {run.name: self.runs.get(run.name, run) for run in runs[:MOST]}
         gone = [name for name in self.runs if name not in kept]
-        self.runs = {
-            name: self.runs.get(name) or BoardRun(name, self._shown(name), folder) for name, folder in kept.items()
-        }
-        studies = {name: (folder, next(iter(files & STUDIES.keys()), "")) for name, (folder, files) in found.items()}
-        self.folders = {name: BoardFolder(name, folder, file) for name, (folder, file) in studies.items() if file}
+        headers = {folder / file: shown for folder, (shown, files) in found.items() for file in files & STUDIES.keys()}
+        held = {folder.header: folder for folder in self.folders.values()}
+        folders = [held.get(header) or BoardFolder(shown, header) for header, shown in headers.items()]
+        self.runs, self.folders = kept, {folder.name: folder for folder in folders}
         return gone
-
-    def _shown(self, name: str) -> str:
-        """Without the one folder that all are in."""
-        root = Path(next(iter(self._roots)))
-        return name if len(self._roots) > 1 or Path(name) == root else str(Path(name).relative_to(root))
 
     def _count_warnings(self, changed: list[BoardRun]) -> list[BoardRun]:
         """Runs whose number of warnings has become known; what has changed comes first."""
@@ -208,8 +224,12 @@ def _is_plain_file(path: Path) -> bool:
 
 
 def _text(value: Any) -> str:
-    """A value of a file as a short text."""
-    return (value if isinstance(value, str) else repr(value))[:200]
+    """A value of a file, or its name, as a short text that can be sent."""
+    return (value if isinstance(value, str) else repr(value))[:200].encode(errors="replace").decode()
+
+
+def _name_of(folder: Path) -> str:
+    return hashlib.blake2s(os.fsencode(folder), digest_size=8).hexdigest()
 
 
 def differing(runs: Iterable[BoardRun]) -> dict[str, list[str]]:

@@ -22,8 +22,11 @@ from starlette.responses import FileResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from etude.base.errors import EtudeError
 from etude.board.curves import KNOWN, Wanted, curves
-from etude.board.runs import BoardRun, RunBoard, differing
+from etude.board.processes import Processes
+from etude.board.runs import BoardFolder, BoardRun, RunBoard, differing
+from etude.board.studies import drawn, shown
 from etude.serving.bodies import Refused
 
 STATIC = Path(__file__).with_name("static")
@@ -64,6 +67,10 @@ class BoardServer:
         self.board, self.limits = board, limits
         board.poll()
         self._reader = ThreadPoolExecutor(1, "etude-board")  # all reading of runs, so that none needs locks
+        self._drawer = ThreadPoolExecutor(1, "etude-board-pictures")
+        self._processes = Processes()
+        self._drawn: dict[str, tuple[float, dict[str, Any], dict[str, Any]]] = {}  # by folder: (stamp, text, pictures)
+        self._folders: list[dict[str, Any]] = []  # as they were sent
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._posts: deque[float] = deque(maxlen=limits.posts)
@@ -110,11 +117,9 @@ class BoardServer:
         return self._news_of(list(self.board.runs.values()), []) | {"whole": True}
 
     def _news(self) -> dict[str, Any] | None:
-        before = dict(self.board.folders)
         changed, gone = self.board.poll()
-        if changed or gone or before.keys() != self.board.folders.keys():
-            return self._news_of(changed, gone)
-        return None
+        before, self._folders = self._folders, self._described_folders()
+        return self._news_of(changed, gone) if changed or gone or before != self._folders else None
 
     def _news_of(self, changed: list[BoardRun], gone: list[str]) -> dict[str, Any]:
         return {
@@ -123,11 +128,17 @@ class BoardServer:
             "gone": gone,
             "more": self.board.more,
             "metrics": sorted({name for run in changed for name in run.metrics.latest})[:MOST_METRICS],
-            "folders": [
-                {"id": each.name, "kind": each.kind, "changed": each.changed_at()}
-                for each in self.board.folders.values()
-            ],
+            "folders": self._described_folders(),
         }
+
+    def _described_folders(self) -> list[dict[str, Any]]:
+        return [
+            {"id": each.name, "name": each.shown, "kind": each.kind, "changed": self._changed_at(each)}
+            for each in self.board.folders.values()
+        ]
+
+    def _changed_at(self, folder: BoardFolder) -> float:
+        return folder.changed_at(self.board.runs_in(folder))
 
     # -- runs ----------------------------------------------------------------------------------------------------------
 
@@ -146,6 +157,60 @@ class BoardServer:
         """One run: its configuration, its warnings, its metrics."""
         run = self._run(request.query_params.get("id"))
         return _json(await self.reading(run.details))
+
+    async def film(self, request: Request) -> Response:
+        """Record a video of a run; answered when it is there."""
+        body = await self._body(request)
+        return _json(await self._processes.film(self._run(body.get("id"))))
+
+    async def act(self, request: Request) -> Response:
+        """What the policy of a run does for an observation."""
+        body = await self._body(request)
+        asked: dict[str, Any] = {name: body[name] for name in ("observation", "seed") if name in body}
+        return _json(await self._processes.act(self._run(body.get("id")), asked))
+
+    async def video(self, request: Request) -> Response:
+        """The newest video of a run."""
+        found = await self.reading(self._run(request.query_params.get("id")).videos)
+        if not found:
+            raise Refused(404, "This run has no video.")
+        return FileResponse(found[-1], media_type="image/gif" if found[-1].suffix.lower() == ".gif" else "video/mp4")
+
+    # -- studies, populations and sweeps -------------------------------------------------------------------------------
+
+    async def folder(self, request: Request) -> Response:
+        """What is written of a study, and the titles of its pictures."""
+        stamp, told, pictures = await self._shown(request)
+        return _json(told | {"pictures": list(pictures), "changed": stamp})
+
+    async def picture(self, request: Request) -> Response:
+        """One of its pictures."""
+        _, _, pictures = await self._shown(request)
+        title = request.query_params.get("title", "")
+        if title not in pictures:
+            raise Refused(404, "There is no such picture.")
+        if not isinstance(pictures[title], bytes):
+            loop = asyncio.get_running_loop()
+            try:
+                pictures[title] = await loop.run_in_executor(self._drawer, drawn, pictures[title])
+            except EtudeError as error:
+                raise Refused(422, str(error)) from None
+        return Response(pictures[title], media_type="image/png")
+
+    async def _shown(self, request: Request) -> tuple[float, dict[str, Any], dict[str, Any]]:
+        name = request.query_params.get("id", "")
+        if name not in self.board.folders:
+            raise Refused(404, "There is no such study on the board.")
+        return await self.reading(self._read_folder, self.board.folders[name])
+
+    def _read_folder(self, folder: BoardFolder) -> tuple[float, dict[str, Any], dict[str, Any]]:
+        stamp = self._changed_at(folder)
+        if folder.name not in self._drawn or self._drawn[folder.name][0] != stamp:
+            told, pictures = shown(folder, self.board.runs_in(folder))
+            self._drawn[folder.name] = stamp, told, dict(pictures)
+        return self._drawn[folder.name]
+
+    # -- requests ------------------------------------------------------------------------------------------------------
 
     def _runs(self, body: dict[str, Any]) -> list[BoardRun]:
         names = body.get("runs")
@@ -193,7 +258,7 @@ def _event(news: dict[str, Any]) -> str:
 
 
 def _json(found: Any) -> Response:
-    return JSONResponse(found)
+    return Response(json.dumps(found, allow_nan=False), media_type="application/json")
 
 
 def _wanted(body: dict[str, Any]) -> Wanted:
@@ -298,8 +363,13 @@ def application(
             route("/favicon.ico", nothing),
             route("/events", server.events),
             route("/run", server.run),
+            route("/video", server.video),
+            route("/folder", server.folder),
+            route("/picture", server.picture),
             route("/curves", server.curves, "POST"),
             route("/compared", server.compared, "POST"),
+            route("/film", server.film, "POST"),
+            route("/act", server.act, "POST"),
         ],
         middleware=[Middleware(Guard, hosts=hosts, token=token)],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -78,20 +78,30 @@ def tuned_on(plan: StudyPlan, seeds: Sequence[int]) -> str:
 def write_results(results: Sequence[Result], folder: Path, name: str) -> list[Path]:
     """Write the table and the pictures; returns the paths of those that there is something to show in. name: of the
     study."""
-    rows = [result for result in results if any(trial.scores for trial in result.trials) or result.status == "failed"]
-    paths = [_written(rows, folder / RESULTS)]
+    paths = [_written(_tried(results), folder / RESULTS)]
+    for file, draw in pictures(results, name).items():
+        draw(folder / file)
+        paths.append(folder / file)
+    return paths
+
+
+def pictures(results: Sequence[Result], name: str) -> dict[str, Callable[[Path], Any]]:
+    """By the names of their files, what draws the pictures in which there is something to show. name: of the study."""
+    rows = _tried(results)
     if not any(math.isfinite(result.score) for result in rows):
-        return paths
+        return {}
     values = {name: [result.values[name] for result in rows] for name in rows[0].values}
     scores = [result.score for result in rows]
-    draw_parallel_coordinates(values, scores, folder / PARALLEL, name)
-    paths.append(folder / PARALLEL)
+    found = {PARALLEL: lambda path: draw_parallel_coordinates(values, scores, path, name)}
     try:
-        draw_importance(importance(values, scores), folder / IMPORTANCE, name, len(rows))
-        paths.append(folder / IMPORTANCE)
+        shares = importance(values, scores)
     except ConfigError:  # a single value, or equal scores
-        pass
-    return paths
+        return found
+    return found | {IMPORTANCE: lambda path: draw_importance(shares, path, name, len(rows))}
+
+
+def _tried(results: Sequence[Result]) -> list[Result]:
+    return [result for result in results if any(trial.scores for trial in result.trials) or result.status == "failed"]
 
 
 def _written(results: Sequence[Result], path: Path) -> Path:

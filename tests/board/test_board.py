@@ -1,80 +1,20 @@
-"""The board as a browser asks it, without one: see also tests/docs/board_in_browser.py."""
+"""The board as a browser asks it, without one: see also board_in_browser.py."""
 
 from __future__ import annotations
 
-import http.client
-import json
 import os
 import socket
-import threading
 import time
-from contextlib import contextmanager
 
+import numpy as np
 import pytest
+from boards import ask, events, served, server, write_run
 
+import etude
+from etude.base.errors import SpaceError
 from etude.board.runs import RunBoard
 from etude.checkpoint import Lock
-
-uvicorn = pytest.importorskip("uvicorn")
-server = pytest.importorskip("etude.board.server")
-
-
-def write_run(folder, seed=0, steps=10, learning_rate=1e-3, finished="steps", **started):
-    """A run directory with made-up metrics, whose return at each step is the step plus the seed."""
-    folder.mkdir(parents=True)
-    about = {"algorithm": "ppo", "environment": "CartPole-v1", "setup": {"seed": seed, "environments": 1}, "total": 99}
-    about |= {"config": {"class": "PPOConfig", "learning_rate": learning_rate}} | started
-    records = [{"step": 0, "started": about}]
-    for step in range(1, steps + 1):
-        records.append({"step": step, "rollout/ep_rew_mean": step + seed, "rollout/episodes": 1, "time/fps": 2.0})
-    records.append({"step": steps, "warning": "a <b>warning</b>"})
-    if finished:
-        records.append({"step": steps, "finished": finished})
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    return folder
-
-
-@contextmanager
-def served(*folders, hosts=("127.0.0.1",), **options):
-    """The port of a board of these folders."""
-    listening = socket.create_server(("127.0.0.1", 0))
-    app = server.application(RunBoard(folders), frozenset(hosts), **options)
-    own = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="error", timeout_graceful_shutdown=1))
-    thread = threading.Thread(target=own.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        yield listening.getsockname()[1]
-    finally:
-        own.should_exit = True
-        thread.join(10)
-
-
-def ask(port, path, body=None, **headers):
-    """(status, body, headers) of an answer."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    headers = {name.replace("_", "-"): value for name, value in headers.items()}
-    if body is not None:
-        headers.setdefault("content-type", "application/json")
-        body = body if isinstance(body, str | bytes) else json.dumps(body)
-    connection.request("GET" if body is None else "POST", path, body, headers)
-    answer = connection.getresponse()
-    data = answer.read()
-    connection.close()
-    kind = answer.headers.get("content-type", "")
-    return answer.status, json.loads(data) if kind.startswith("application/json") else data, answer.headers
-
-
-@contextmanager
-def events(port):
-    """Calls that return the next event each."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
-    connection.request("GET", "/events")
-    answer = connection.getresponse()
-    try:
-        yield lambda: json.loads(next(line for line in answer if line.startswith(b"data: "))[6:])
-    finally:
-        answer.close()
-        connection.close()
+from etude.serving.bodies import Refused
 
 
 def test_the_table_lists_the_runs_below_a_folder_and_follows_them(tmp_path):
@@ -120,7 +60,7 @@ def test_a_run_is_running_while_its_process_holds_the_lock(tmp_path):
     board.poll()
     assert {run.shown: run.state for run in board.runs.values()} == {"ended": "crashed", "held": "running"}
     lock.release()
-    assert [run.shown for run in board.poll()[0]] == ["held"] and board.runs[str(tmp_path / "held")].state == "crashed"
+    assert [(run.shown, run.state) for run in board.poll()[0]] == [("held", "crashed")]
 
 
 def test_what_is_damaged_or_foreign_is_a_row_that_says_so(tmp_path):
@@ -142,6 +82,68 @@ def test_what_is_damaged_or_foreign_is_a_row_that_says_so(tmp_path):
     with served(tmp_path) as port, events(port) as following:
         assert len(following()["rows"]) == len(contents) + 1
         assert ask(port, "/curves", {})[0] == 200
+
+
+def test_policies_act_as_their_runs_do_and_refuse_what_is_no_observation(tmp_path):
+    from etude.board.policy import ShownPolicy
+
+    for algorithm, env, title in (("dqn", "CartPole-v1", "action values"), ("ppo", "CartPole-v1", "probabilities")):
+        with etude.Run(algorithm, env, engine="torch", run_dir=tmp_path / algorithm) as run:
+            run.train(64)
+            policy = ShownPolicy(tmp_path / algorithm)
+            first = policy.answer({"seed": 3})
+            observation = np.array(first["observation"], np.float32)
+            expected = run.actor().act(observation[None])
+            expected = expected if algorithm == "dqn" else expected.probabilities()
+            assert first["action"] == run.act(observation) and first["shown"][0]["title"] == title
+            np.testing.assert_array_equal(np.float32(first["shown"][0]["values"]), expected[0])
+            assert policy.answer({"observation": first["observation"]}) == first
+            with pytest.raises((Refused, SpaceError)):
+                policy.answer({"observation": [1, 2]})
+
+
+def test_nothing_is_started_for_what_has_no_checkpoint_or_leads_elsewhere(tmp_path):
+    (write_run(tmp_path / "a") / "video").symlink_to(tmp_path)
+    (tmp_path / "other.mp4").write_bytes(b"1")
+    with served(tmp_path) as port, events(port) as following:
+        name = following()["rows"][0]["id"]
+        assert ask(port, "/act", {"id": name, "seed": 1})[0] == ask(port, f"/video?id={name}")[0] == 404
+        assert ask(port, "/film", {"id": "../a"})[0] == 404 and ask(port, "/film", {"id": name})[0] == 403
+
+
+def test_studies_and_sweeps_have_their_tables_and_pictures(tmp_path):
+    with etude.Study(
+        "ppo", "CartPole-v1", {"learning_rate": [1e-3, 1e-4]}, steps=128, evaluate_every=64, evaluate_episodes=1,
+        folder=tmp_path / "study", engine="torch",
+    ) as study:  # fmt: skip
+        study.run()
+    write_run(tmp_path / "sweep" / "seed-0000")
+    (tmp_path / "sweep" / "sweep.json").write_text('{"sweep": {"seeds": [0], "steps": 10}}')
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "study.jsonl").write_text('{"study": 3}\n')
+    with served(tmp_path) as port, events(port) as following:
+        folders = {folder["name"]: folder for folder in following()["folders"]}
+        assert {name: folder["kind"] for name, folder in folders.items()} == {
+            "study": "study", "sweep": "sweep", "odd": "study",
+        }  # fmt: skip
+        found = {name: ask(port, f"/folder?id={folder['id']}")[1] for name, folder in folders.items()}
+        assert "2 finished" in found["study"]["summary"] and len(found["study"]["rows"]) == 2
+        assert found["sweep"]["summary"].startswith("1 of 1 seeds") and "damaged" in found["odd"]["error"]
+        for name in ("study", "sweep"):
+            title = found[name]["pictures"][0].replace(" ", "%20")
+            status, picture, _ = ask(port, f"/picture?id={folders[name]['id']}&title={title}")
+            assert status == 200 and picture.startswith(b"\x89PNG")
+
+
+def test_what_runs_differ_in_is_compared(tmp_path):
+    write_run(tmp_path / "a")
+    write_run(tmp_path / "b", 1, learning_rate=0.5)
+    with served(tmp_path) as port, events(port) as following:
+        names = {row["name"]: row["id"] for row in following()["rows"]}
+        found = ask(port, "/compared", {"runs": [names["b"], names["a"]]})[1]["differing"]
+        assert found == {"learning_rate": ["0.5", "0.001"], "seed": ["1", "0"]}
+        details = ask(port, f"/run?id={names['a']}")[1]
+        assert details["warnings"] == [{"step": 10, "text": "a <b>warning</b>"}] and details["video"] is None
 
 
 def test_links_are_not_followed(tmp_path):

@@ -44,7 +44,7 @@ const colour = (index) => style().getPropertyValue(index < 0 ? "--grey" : `--c${
 
 const age = (row) => Date.now() / 1000 + view.clock - row.written;
 const COLUMNS = [
-  { key: "name", title: "run", kind: "name", text: (row) => row.name, about: (row) => row.id },
+  { key: "name", title: "run", kind: "name", text: (row) => row.name },
   { key: "state", title: "state", kind: "state", text: (row) => (row.fault ? "unreadable" : row.state), about: (row) => row.fault || row.reason },
   { key: "algorithm", title: "algorithm", kind: "wide", text: (row) => row.algorithm },
   { key: "environment", title: "environment", kind: "wide", text: (row) => row.environment },
@@ -104,7 +104,7 @@ function toggle(id) {
 function lineOf(row) {
   let line = lines.get(row.id);
   if (!line) {
-    const box = element("input", { type: "checkbox", tabIndex: -1, "aria-label": `draw ${row.id}` });
+    const box = element("input", { type: "checkbox", tabIndex: -1, "aria-label": `draw ${row.name}` });
     line = element("tr", { tabIndex: -1 }, element("td", {}, box));
     line.dataset.id = row.id;
     for (const column of COLUMNS) line.append(element("td", { className: column.kind }));
@@ -127,7 +127,7 @@ function lineOf(row) {
 
 function listed() {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const text = (row) => [row.id, row.algorithm, row.environment, row.state, row.fault && "unreadable"].join(" ").toLowerCase();
+  const text = (row) => [row.name, row.algorithm, row.environment, row.state, row.fault && "unreadable"].join(" ").toLowerCase();
   const found = [...rows.values()].filter((row) => words.every((word) => text(row).includes(word)));
   const key = view.sort;
   const of = (row) => (key === "seed" && row.seed !== "" && !isNaN(row.seed) ? +row.seed : key === "written" ? -row.written : row[key]);
@@ -161,10 +161,6 @@ function showTable() {
   $("summary").textContent = rows.size ? `${rows.size} runs: ${parts.join(", ")}${filtered}${view.more ? "; there are more than are shown" : ""}` : "There are no runs here yet.";
 }
 
-function open(id) {
-  view.open = id;
-  showTable();
-}
 
 // -- curves ----------------------------------------------------------------------------------------------------------
 
@@ -194,6 +190,9 @@ async function draw() {
   try {
     const found = await ask("curves", asked);
     showPanels(found);
+    const pictured = runs.join("\n");
+    if (pictured !== drawing.compared) compare();
+    drawing.compared = pictured;
     const notes = [...found.notes];
     if (found.waiting) notes.unshift(`${found.runs - found.waiting} of ${found.runs} runs are read; of the others, samples are drawn.`);
     $("notes").replaceChildren(...notes.map((note) => element("li", {}, note)));
@@ -255,7 +254,7 @@ function makePanel(panel) {
   const options = {
     width: Math.max(200, holder.clientWidth), height: 280, series, bands,
     scales: { x: { time: false } },
-    axes: [{ ...axis, label: panel.x, values: compact, labelSize: 22 }, { ...axis, label: panel.y, values: compact, size: 56, labelSize: 22 }],
+    axes: [{ ...axis, label: panel.x, values: compact, size: 32, labelSize: 18 }, { ...axis, label: panel.y, values: compact, size: 56, labelSize: 22 }],
     legend: { show: false },
     cursor: { points: { show: false }, y: false },
     hooks: { setCursor: [(chart) => {
@@ -289,6 +288,186 @@ function buildCurves() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { drawing.shape = ""; drawSoon(0); });
 }
 
+// -- configs compared ------------------------------------------------------------------------------------------------
+
+const MOST_COMPARED = 12; // columns
+
+async function compare() {
+  const runs = drawn().slice(0, MOST_COMPARED);
+  const { differing } = runs.length > 1 ? await ask("compared", { runs }) : { differing: {} };
+  const names = Object.keys(differing);
+  $("differing").tHead.rows[0].replaceChildren(element("th", { scope: "col" }, "differs in"), ...runs.map((id) => element("th", { scope: "col" }, rows.get(id)?.name ?? id)));
+  const made = names.map((name) => element("tr", {}, element("th", { scope: "row" }, name), ...differing[name].map((value) => element("td", {}, value))));
+  $("differing").tBodies[0].replaceChildren(...made);
+  const more = drawn().length - runs.length;
+  const few = runs.length < 2 ? "Select two runs or more." : names.length ? "" : "They differ in nothing.";
+  $("compared").querySelector("p").textContent = `What the drawn runs differ in. ${few}${more > 0 ? `${more} more are not shown: select fewer.` : ""}`;
+}
+
+// -- one run ---------------------------------------------------------------------------------------------------------
+
+const opened = { written: null, video: null, busy: false };
+
+function open(id) {
+  view.open = id;
+  Object.assign(opened, { written: null, video: null });
+  $("observation").value = "";
+  $("acted").replaceChildren();
+  $("filmed").textContent = "";
+  $("video").replaceChildren();
+  showTable();
+  refreshRun();
+}
+
+async function refreshRun() {
+  const row = rows.get(view.open);
+  $("run").hidden = !row;
+  if (!row || opened.busy || opened.written === row.written) return;
+  [opened.busy, opened.written] = [true, row.written];
+  try {
+    const found = await ask(`run?id=${encodeURIComponent(row.id)}`);
+    if (row.id !== view.open) return;
+    $("run-title").textContent = row.name;
+    const total = row.total ? ` of ${whole.format(row.total)}` : "";
+    $("run-about").textContent = `${row.algorithm} on ${row.environment}, seed ${row.seed}, ${row.state}${row.reason ? ` (${row.reason})` : ""}, ${whole.format(row.step)}${total} ${row.unit}. ${row.fault}`;
+    const warnings = found.warnings.map(({ step, text }) => element("li", {}, `step ${whole.format(step)}: ${text}`));
+    $("warnings").replaceChildren(...(warnings.length ? warnings : [element("li", {}, "none")]));
+    const lines = Object.entries(found.configuration).map(([name, value]) => element("tr", {}, element("th", { scope: "row" }, name), element("td", {}, value)));
+    $("configuration").tBodies[0].replaceChildren(...lines);
+    for (const name of ["film", "act", "reset"]) $(name).disabled = !found.acts;
+    showVideo(row, found);
+  } catch (problem) {
+    $("run-about").textContent = problem.message;
+  } finally {
+    opened.busy = false;
+  }
+}
+
+function showVideo(row, found) {
+  const name = found.video && `${found.video} ${found.filmed}`;
+  if (name === opened.video && $("video").firstChild) return;
+  opened.video = name;
+  if (!name) return $("video").replaceChildren(found.acts ? "There is none yet." : "There is none yet, and no checkpoint to record one of.");
+  const src = `video?id=${encodeURIComponent(row.id)}&at=${found.filmed}`;
+  const about = `${row.algorithm} plays ${row.environment}: ${found.video}`;
+  const player = found.video.toLowerCase().endsWith(".gif") ? element("img", { src, alt: about }) : element("video", { src, controls: true, loop: true, muted: true, "aria-label": about });
+  $("video").replaceChildren(element("figure", {}, player, element("figcaption", {}, about)));
+}
+
+async function film() {
+  const id = view.open;
+  $("film").disabled = true;
+  $("filmed").textContent = "Recording an episode of the newest checkpoint.";
+  const text = await ask("film", { id }).then((found) => found.output, (problem) => problem.message);
+  if (id !== view.open) return;
+  $("film").disabled = false;
+  $("filmed").textContent = text;
+  opened.written = null;
+  refreshRun();
+}
+
+async function act(asked) {
+  const id = view.open;
+  $("acted").replaceChildren("The policy answers; it is loaded first.");
+  try {
+    const found = await ask("act", { id, ...asked });
+    if (id !== view.open) return;
+    const text = JSON.stringify(found.observation, (_, value) => (typeof value === "number" ? +value.toPrecision(6) : value));
+    if (!("observation" in asked)) $("observation").value = text.length < 20000 ? text : "";
+    const chosen = typeof found.action === "number" ? found.action : null;
+    const parts = found.shown.map((each) => element("div", {}, element("h3", {}, each.title), barsOf(each.values, chosen)));
+    $("acted").replaceChildren(element("pre", {}, `action ${JSON.stringify(found.action)} at step ${whole.format(found.step)}; observations are ${found.space}`), ...parts);
+  } catch (problem) {
+    $("acted").replaceChildren(element("p", { className: "fault" }, problem.message));
+  }
+}
+
+function barsOf(values, chosen) {
+  const most = Math.max(...values.map((value) => Math.abs(value ?? 0)), 1e-9);
+  const bars = element("div", { className: "bars" });
+  values.forEach((value, i) => {
+    const bar = element("i", { className: i === chosen && values.length > 1 ? "chosen" : "" });
+    bar.style.width = `${(100 * Math.abs(value ?? 0)) / most}%`;
+    bars.append(element("span", {}, String(i)), element("span", {}, bar), element("span", {}, value == null ? "forbidden" : numberText(value)));
+  });
+  return bars;
+}
+
+function buildRun() {
+  $("film").addEventListener("click", film);
+  $("reset").addEventListener("click", () => act({ seed: +$("seed").value || 0 }));
+  $("policy").addEventListener("submit", (event) => {
+    event.preventDefault();
+    try {
+      act($("observation").value.trim() ? { observation: JSON.parse($("observation").value) } : { seed: +$("seed").value || 0 });
+    } catch (problem) {
+      $("acted").replaceChildren(element("p", { className: "fault" }, `The observation is no JSON: ${problem.message}`));
+    }
+  });
+}
+
+// -- studies, populations and sweeps ---------------------------------------------------------------------------------
+
+const study = { open: null, changed: 0, earliest: 0, busy: false, folders: [] };
+
+function showFolders(folders) {
+  study.folders = folders;
+  $("folders").hidden = !folders.length;
+  const buttons = folders.map((folder) => {
+    const button = element("button", { type: "button", "aria-pressed": folder.id === study.open }, `${folder.name} (${folder.kind})`);
+    button.addEventListener("click", () => {
+      Object.assign(study, { open: folder.id === study.open ? null : folder.id, changed: 0, earliest: 0 });
+      $("filter").value = study.open ? folder.name : "";
+      $("folder").replaceChildren();
+      showFolders(study.folders);
+      showTable();
+      drawSoon(0);
+    });
+    return button;
+  });
+  const focused = [...$("folder-list").children].indexOf(document.activeElement);
+  $("folder-list").replaceChildren(...buttons);
+  buttons[focused]?.focus();
+  refreshFolder();
+}
+
+async function refreshFolder() {
+  const folder = study.folders.find((each) => each.id === study.open);
+  if (!folder || study.busy || folder.changed === study.changed) return;
+  const wait = study.earliest - performance.now();
+  if (wait > 0) return setTimeout(refreshFolder, wait);
+  [study.busy, study.changed] = [true, folder.changed];
+  const began = performance.now();
+  const id = encodeURIComponent(folder.id);
+  try {
+    const found = await ask(`folder?id=${id}`);
+    const pictures = await Promise.all((found.pictures ?? []).map((title) => pictureOf(folder, title, `picture?id=${id}&title=${encodeURIComponent(title)}&at=${found.changed}`)));
+    if (folder.id === study.open) {
+      const notes = (found.notes ?? []).map((note) => element("li", {}, note));
+      const parts = [element("p", { className: found.error ? "fault" : "" }, found.error ?? found.summary), element("ul", { className: "hint" }, ...notes)];
+      if (found.rows?.length) parts.push(tableOf(found.header, found.rows));
+      $("folder").replaceChildren(...parts, ...pictures);
+    }
+  } catch (problem) {
+    $("folder").replaceChildren(element("p", { className: "fault" }, problem.message));
+  }
+  study.busy = false;
+  study.earliest = performance.now() + Math.max(5000, 40 * (performance.now() - began));
+  refreshFolder();
+}
+
+async function pictureOf(folder, title, src) {
+  const picture = element("img", { src, alt: `${title} of ${folder.name}` });
+  await picture.decode().catch(() => {});
+  return element("figure", {}, element("figcaption", {}, `${title} of ${folder.name}`), picture);
+}
+
+function tableOf(header, lines) {
+  const head = element("thead", {}, element("tr", {}, ...header.map((text) => element("th", { scope: "col" }, text))));
+  const body = element("tbody", {}, ...lines.map((line) => element("tr", {}, ...line.map((text) => element("td", {}, text)))));
+  return element("div", { className: "scroll" }, element("table", {}, head, body));
+}
+
 // -- news ------------------------------------------------------------------------------------------------------------
 
 function listen() {
@@ -306,6 +485,8 @@ function listen() {
     }
     offerMetrics(news.metrics);
     showTable();
+    showFolders(news.folders);
+    refreshRun();
     const seen = new Set(drawn());
     if (news.whole || news.rows.some((row) => seen.has(row.id))) drawSoon(news.whole ? 0 : 1);
   };
@@ -314,5 +495,6 @@ function listen() {
 
 buildTable();
 buildCurves();
+buildRun();
 listen();
 setInterval(() => { if (!document.hidden) for (const id of view.shown) if (rows.get(id)?.state === "running") lineOf(rows.get(id)); }, 1000);
