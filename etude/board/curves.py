@@ -19,7 +19,6 @@ from etude.report.series import METRICS, Series
 from etude.report.statistics import BANDS, STATISTICS, Band, Statistic, aggregate
 
 POINTS = 400  # of a panel
-SECONDS = 0.5  # of reading for an answer
 RESAMPLES = 300  # of an interval, which is drawn again and again
 THIN = 40  # curves of single seeds
 TRAINED, EPISODES, EVALUATED, RATE = "rollout/ep_rew_mean", "rollout/episodes", "eval/mean_reward", "time/fps"
@@ -30,25 +29,27 @@ KNOWN: dict[str, tuple[str, ...]] = {  # values of the fields of `Wanted` that h
 
 
 class Wanted(NamedTuple):
-    """What a browser asks to see. metric: a name in the records; None: the return. smoothing: see `Series`."""
+    """What a browser asks to see. metric: a name in the records; None: the return. smoothing: see `Series`. seconds: of
+    the processor that reading may take for an answer."""
 
     metric: str | None = None
     across: Literal["steps", "time"] = "steps"
     smoothing: float = 1 / 20
     statistic: Statistic = "iqm"
     band: Band = "bootstrap"
+    seconds: float = 0.2
 
 
 def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
     """Panels of lines, as plain data. `waiting` runs are not read to their ends yet: ask again."""
-    began = time.monotonic()
-    series, waiting = series_of(runs, wanted, SECONDS)
+    began = time.thread_time()
+    series, waiting = series_of(runs, wanted)
     answer: dict[str, Any] = {"panels": [], "notes": [], "waiting": waiting, "runs": len(runs)}
     try:
         comparison = compared([each for each in series if len(each.curve()[0])])
     except ConfigError:
         answer["notes"] = ["There is nothing to draw: no episode has ended, and nothing was evaluated."]
-        return answer | {"seconds": time.monotonic() - began}
+        return answer | {"seconds": time.thread_time() - began}
     every = [line for lines in comparison.panels.values() for line in lines]
     scores = {line.key: float(np.mean([run.score for run in line.runs])) for line in every}
     names_of = named(scores, {line.key: line.label for line in every})
@@ -57,14 +58,14 @@ def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
         own = [(line, *names_of[line.key]) for line in lines]
         answer["panels"].append({"title": title, "x": unit, "y": comparison.quantity, **_panel(own, wanted)})
     answer["notes"] += comparison.notes
-    return answer | {"seconds": time.monotonic() - began}
+    return answer | {"seconds": time.thread_time() - began}
 
 
-def series_of(runs: Sequence[BoardRun], wanted: Wanted, seconds: float) -> tuple[list[Series], int]:
-    """(the series of each run, how many of them are of a sample). seconds: of reading."""
+def series_of(runs: Sequence[BoardRun], wanted: Wanted) -> tuple[list[Series], int]:
+    """(the series of each run, how many of them are of a sample)."""
     names = (TRAINED, EPISODES, EVALUATED) if wanted.metric in (None, *METRICS) else (str(wanted.metric),)
     names = (*names, RATE) if wanted.across == "time" and RATE not in names else names
-    until, found, waiting = time.monotonic() + seconds, [], 0
+    until, found, waiting = time.thread_time() + wanted.seconds, list[Series](), 0
     for run in runs:
         columns, complete = run.metrics.columns(names, until)
         waiting += not complete

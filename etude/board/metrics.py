@@ -132,26 +132,26 @@ class MetricsFile:
 
     def columns(self, names: tuple[str, ...], until: float) -> tuple[Columns, bool]:
         """The numbers of each name, and whether they are all that there are: at the time `until` (of
-        `time.monotonic`) reading ends, and a sample is returned of a file that is not read to its end."""
+        `time.thread_time`) reading ends, and a sample is returned of a file that is not read to its end."""
         own = self._gathered.pop(names, None) or _Gathered(names)
         self._gathered[names] = own  # the last one
         if len(self._gathered) > KEPT:
             del self._gathered[next(iter(self._gathered))]
         numbers, complete = own.numbers, True
         with suppress(OSError, Unreadable), self._opened() as descriptor:  # `poll` finds the same
-            while time.monotonic() < until and (data := self._piece(descriptor, own.end, self._read)):
+            while time.thread_time() < until and (data := self._piece(descriptor, own.end, self._read)):
                 _extract(data.split(b"\n"), numbers)
                 own.end += len(data)
             complete = own.end >= self._read
-            if not complete:
-                numbers = self._sample(descriptor, names)
+            own.sample = None if complete else own.sample or self._sample(descriptor, names)
+            numbers = own.sample or numbers
         return {name: _sorted(*numbers[name]) for name in names}, complete
 
     def find_warnings(self, until: float) -> bool:
         """Gather the warnings, until a time as above; whether all are there."""
         try:
             with self._opened() as descriptor:
-                while time.monotonic() < until and (data := self._piece(descriptor, self._scanned, self._read)):
+                while time.thread_time() < until and (data := self._piece(descriptor, self._scanned, self._read)):
                     self._take_warnings(data)
                     self._scanned += len(data)
         except (OSError, Unreadable):
@@ -182,6 +182,7 @@ class _Gathered:
     def __init__(self, names: tuple[str, ...]):
         self.numbers: Numbers = {name: (array("d"), array("f")) for name in names}
         self.end = 0
+        self.sample: Numbers | None = None  # while there is more than was read
 
 
 def opened(path: Path) -> int:

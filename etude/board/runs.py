@@ -88,7 +88,7 @@ class BoardRun:
 
     def details(self) -> dict[str, Any]:
         """What is shown of it alone."""
-        self.metrics.find_warnings(time.monotonic() + 10 * SCAN)
+        self.metrics.find_warnings(time.thread_time() + 10 * SCAN)
         videos = self.videos()
         return {
             "configuration": self.configuration,
@@ -185,12 +185,12 @@ class RunBoard:
 
     def _count_warnings(self, changed: list[BoardRun]) -> list[BoardRun]:
         """Runs whose number of warnings has become known; what has changed comes first."""
-        until, found = time.monotonic() + SCAN, []
+        until, found = time.thread_time() + SCAN, []
         for run in [*changed, *(run for run in self.runs.values() if run.warned is None)]:
             if run.metrics.find_warnings(until) and run.warned != len(run.metrics.warnings):
                 run.warned = len(run.metrics.warnings)
                 found.append(run)
-            if time.monotonic() > until:
+            if time.thread_time() > until:
                 break
         return [run for run in found if run not in changed]
 

@@ -27,6 +27,7 @@ from etude.board.curves import KNOWN, Wanted, curves
 from etude.board.processes import Processes
 from etude.board.runs import BoardFolder, BoardRun, RunBoard, differing
 from etude.board.studies import drawn, shown
+from etude.serving import bodies
 from etude.serving.bodies import Refused
 
 STATIC = Path(__file__).with_name("static")
@@ -266,14 +267,15 @@ def _wanted(body: dict[str, Any]) -> Wanted:
     for name, known in KNOWN.items():
         if body.get(name, known[0]) not in known:
             raise Refused(422, f"{name}: expected {', '.join(map(str, known))}.")
-    metric, smoothing = body.get("metric"), body.get("smoothing", 0.05)
+    metric = body.get("metric")
     if metric is not None and not (isinstance(metric, str) and len(metric) < 200):
         raise Refused(422, "metric: expected a name, or null for the return.")
-    if isinstance(smoothing, bool) or not isinstance(smoothing, int | float) or not 0 <= smoothing <= 1:
-        raise Refused(422, "smoothing: expected a number from 0 to 1.")
-    return Wanted(
-        metric, smoothing=float(smoothing), **{name: body.get(name, known[0]) for name, known in KNOWN.items()}
-    )
+    most = {"smoothing": 1.0, "seconds": 2.0}
+    numbers: dict[str, Any] = {name: bodies.number(body, name, Wanted._field_defaults[name]) for name in most}
+    for name, value in numbers.items():
+        if not 0 <= value <= most[name]:
+            raise Refused(422, f"{name}: expected a number from 0 to {most[name]:g}.")
+    return Wanted(metric, **numbers, **{name: body.get(name, known[0]) for name, known in KNOWN.items()})
 
 
 class Guard:

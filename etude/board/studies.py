@@ -69,7 +69,7 @@ def _of_sweep(header: Path, runs: Sequence[BoardRun]) -> tuple[dict[str, Any], P
     held = read_object(header)["sweep"]
     done = sum(run.state == "finished" and run.metrics.step >= held["steps"] for run in runs)
     told = {"summary": f"{done} of {len(held['seeds'])} seeds have taken all {held['steps']:,} steps", "notes": []}
-    series = [each for each in series_of(runs, Wanted(), SECONDS)[0] if len(each.curve()[0])]
+    series = [each for each in series_of(runs, Wanted(seconds=SECONDS))[0] if len(each.curve()[0])]
     return told, {"curves": lambda path: draw_runs(series, path)} if series else {}
 
 

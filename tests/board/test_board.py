@@ -197,17 +197,17 @@ def test_only_new_bytes_are_read(tmp_path, monkeypatch):
     board.poll()
     (run,) = board.runs.values()
     names = ("rollout/ep_rew_mean",)
-    assert len(run.metrics.columns(names, time.monotonic() + 60)[0][names[0]][0]) == 10_000
+    assert len(run.metrics.columns(names, time.thread_time() + 60)[0][names[0]][0]) == 10_000
     read, pread = [], os.pread
     monkeypatch.setattr(os, "pread", lambda *given: (found := pread(*given), read.append(len(found)))[0])
     with path.open("a") as file:
         file.write('{"step": 10001, "rollout/ep_rew_mean": 3.5}\n')
     board.poll()
-    steps, values = run.metrics.columns(names, time.monotonic() + 60)[0][names[0]]
+    steps, values = run.metrics.columns(names, time.thread_time() + 60)[0][names[0]]
     assert (steps[-1], values[-1]) == (10_001, 3.5) and sum(read) < 1_000
     path.write_text('{"step": 5, "rollout/ep_rew_mean": 1}\n')  # a resumed run writes the file anew
     board.poll()
-    assert run.metrics.columns(names, time.monotonic() + 60)[0][names[0]][0].tolist() == [5]
+    assert run.metrics.columns(names, time.thread_time() + 60)[0][names[0]][0].tolist() == [5]
 
 
 def test_of_a_long_file_a_sample_is_drawn_before_it_is_read(tmp_path):

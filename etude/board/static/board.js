@@ -186,6 +186,7 @@ async function draw() {
   const asked = {
     runs: runs.length === rows.size ? null : runs, metric: $("metric").value || null, across: $("across").value,
     smoothing: +$("smoothing").value, statistic: $("statistic").value, band: $("band").value,
+    seconds: drawing.waiting ? 1.5 : 0.2, // to read: a first sight comes at once
   };
   try {
     const found = await ask("curves", asked);
@@ -198,6 +199,7 @@ async function draw() {
     $("notes").replaceChildren(...notes.map((note) => element("li", {}, note)));
     // Drawing takes a fortieth of a core at most, once all is read.
     drawing.earliest = performance.now() + Math.max(2000, 40000 * found.seconds);
+    drawing.waiting = found.waiting;
     if (found.waiting) drawing.due = Math.min(drawing.due, performance.now() + 50);
   } catch (problem) {
     $("notes").replaceChildren(element("li", { className: "fault" }, problem.message));
