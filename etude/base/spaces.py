@@ -8,6 +8,7 @@ array of one axis, or of none for Discrete ones; see `ActionLayout`.
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeGuard
@@ -92,6 +93,30 @@ class Shifted(Box):
         low, high = (np.asarray(end, np.float64) - self.origin for end in (given.low, given.high))
         with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
             super().__init__(low.astype(np.float32), high.astype(np.float32), given.shape, np.float32)
+
+
+class Tokens(MultiDiscrete):
+    """The last tokens of a text: `context` numbers, 0 after the last one, and how many there are.
+
+    vocabulary: the text of each token, by its number; what tells tokenizers apart.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], context: int):
+        self.vocabulary, self.context = tuple(vocabulary), context
+        kind: Any = np.uint8 if max(len(self.vocabulary) - 1, context) < 256 else np.int32
+        sizes = np.append(np.full(context, len(self.vocabulary)), context + 1)
+        super().__init__(sizes, dtype=kind)
+
+    def text(self, window: np.ndarray) -> str:
+        """The text of one value of the space."""
+        return "".join(self.vocabulary[token] for token in window[: window[-1]])
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Tokens) and (self.vocabulary, self.context) == (other.vocabulary, other.context)
+
+    def __repr__(self) -> str:
+        digest = zlib.crc32("\0".join(self.vocabulary).encode(errors="surrogatepass"))
+        return f"Tokens({self.context} of {len(self.vocabulary)}, {digest:08x})"
 
 
 Origins = Sequence[tuple[Sequence[Any], Any]]  # the path of a leaf, and its origin, as plain data
@@ -286,7 +311,7 @@ def from_zero(space: Space) -> Space:
         return Tuple([from_zero(part) for _, part in parts(space)])
     if isinstance(space, Discrete):
         return Discrete(int(space.n))
-    if isinstance(space, MultiDiscrete):
+    if isinstance(space, MultiDiscrete) and not isinstance(space, Tokens):
         return MultiDiscrete(space.nvec, dtype=space.dtype.type)
     if isinstance(space, Box) and space.dtype == np.float64:
         with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
@@ -302,6 +327,8 @@ def describe(space: Space) -> str:
         return f"Box{space.shape} {space.dtype}"
     if isinstance(space, Discrete):
         return f"Discrete({space.n})" if space.start == 0 else f"Discrete({space.n}, start={space.start})"
+    if isinstance(space, Tokens):
+        return repr(space)
     if isinstance(space, MultiDiscrete):
         alike = space.nvec.ndim == 1 and len(space.nvec) > 8 and np.all(space.nvec == space.nvec[0])
         return f"MultiDiscrete({f'[{space.nvec[0]}] * {len(space.nvec)}' if alike else space.nvec.tolist()})"
@@ -325,6 +352,8 @@ def to_json(space: Space) -> dict:
         return {"box": {"low": bounds[0], "high": bounds[1], "shape": list(space.shape), "dtype": str(space.dtype)}}
     if isinstance(space, Discrete):
         return {"discrete": {"n": int(space.n), "start": int(space.start)}}
+    if isinstance(space, Tokens):
+        return {"tokens": {"vocabulary": list(space.vocabulary), "context": space.context}}
     if isinstance(space, MultiDiscrete):
         start = {"start": space.start.tolist()} if np.any(space.start) else {}
         return {"multi_discrete": {"nvec": space.nvec.tolist(), **start}}
@@ -352,6 +381,8 @@ def from_json(data: dict) -> Space:
         return Discrete(value["n"], start=value["start"])
     if kind == "multi_discrete":
         return MultiDiscrete(value["nvec"], start=value.get("start"))
+    if kind == "tokens":
+        return Tokens(value["vocabulary"], value["context"])
     if kind == "multi_binary":
         return MultiBinary(value["n"])
     if kind == "hybrid":
@@ -363,6 +394,6 @@ def from_json(data: dict) -> Space:
 
 __all__ = [
     "ACTION_MASK", "ActionLayout", "Box", "Dict", "Discrete", "Hybrid", "MultiBinary", "MultiDiscrete", "Origins",
-    "Shifted", "Space", "Spaces", "Tuple", "choices", "describe", "from_json", "from_zero", "is_image", "leaves",
-    "limits", "origins_of", "parts", "storage_dtype", "to_json", "with_origins", "zeros",
+    "Shifted", "Space", "Spaces", "Tokens", "Tuple", "choices", "describe", "from_json", "from_zero", "is_image",
+    "leaves", "limits", "origins_of", "parts", "storage_dtype", "to_json", "with_origins", "zeros",
 ]  # fmt: skip

@@ -30,6 +30,7 @@ from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
 from etude.envs.wrapping import MasksInInfo
+from etude.language import TokenEnvironment
 from etude.protocols import Environments
 
 Vectorization = Literal["auto", "loop", "native"]
@@ -153,8 +154,10 @@ def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env[An
 
 
 def as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
-    """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; several agents of PettingZoo as
-    one."""
+    """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; one of texts with tokens as
+    actions; several agents of PettingZoo as one."""
+    if isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Text):
+        return TokenEnvironment(env)
     if isinstance(env, gym.Env):
         return MasksInInfo(env) if env.has_wrapper_attr("action_masks") else env
     if has_several(env):

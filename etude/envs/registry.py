@@ -265,6 +265,7 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 _PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
     "ALE/": ("ale_py", "ale-py"),
+    "etude/": ("etude.language", "etude"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
     **dict.fromkeys(

@@ -18,7 +18,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     1: "ops protocols",
     2: "losses multi_agent.joint",
     3: "adapt explore networks replay",
-    4: "agent config offline presets",
+    4: "agent config language offline presets",
     5: "engines envs multi_agent",
     6: "algorithms checkpoint rewrite rollout solo.engines solo.environments",
     7: "serving",

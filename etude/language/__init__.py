@@ -1,0 +1,27 @@
+"""Text environments, and what makes environments of tokens of them.
+
+`etude/Wordle-v0` and the others are registered with Gymnasium when this is imported; runs import it themselves.
+"""
+
+import gymnasium
+
+from etude.language.environment import Game, TokenEnvironment, game_of
+from etude.language.tokens import Characters, HuggingFace, Tokenizer
+from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
+from etude.language.words import words
+
+__all__ = [
+    "Characters",
+    "Game",
+    "GreedyInformation",
+    "HuggingFace",
+    "RandomMixture",
+    "TokenEnvironment",
+    "Tokenizer",
+    "Wordle",
+    "game_of",
+    "words",
+]
+
+for name in ("Wordle",):
+    gymnasium.register(f"etude/{name}-v0", f"etude.language:{name}")

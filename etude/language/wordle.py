@@ -1,0 +1,167 @@
+"""Wordle as LMRL-Gym plays it (Abdulhai et al. 2023, arXiv:2311.18232), and the policies that its data are from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_lowercase
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.spaces import Text
+
+from etude.base.errors import ConfigError
+from etude.base.trees import Tree
+from etude.language.environment import LEGAL
+from etude.language.tokens import Characters
+from etude.language.words import as_words
+from etude.losses.distributions import Categorical
+
+GUESSES, LETTERS = 6, 5
+COLOURS = "BYG"  # not in the word; elsewhere in it; here
+NOTHING = "-"  # in the place of colours, of what is no word of the list
+HEARD = f" {COLOURS}{NOTHING}\n"
+CHARACTERS = Characters(ascii_lowercase + HEARD)
+
+
+class _Colours:
+    """The colours of guesses against all words of a list, as numbers in base 3."""
+
+    def __init__(self, words: Sequence[str]):
+        self.words, self.places = tuple(words), {word: i for i, word in enumerate(words)}
+        self._letters = np.array([list(word.encode()) for word in words], np.uint8)
+        self._rows: dict[int, np.ndarray] = {}
+
+    def of(self, guess: int) -> np.ndarray:
+        """[words] the colours of this guess for each hidden word. A letter is yellow wherever the word has it."""
+        if guess not in self._rows:
+            own = self._letters[guess]
+            has = (self._letters[:, :, None] == own).any(1)
+            colours = has.astype(np.uint8) + (self._letters == own)
+            self._rows[guess] = colours @ np.array([81, 27, 9, 3, 1], np.uint8)
+        return self._rows[guess]
+
+    def candidates(self, lines: Sequence[str]) -> np.ndarray:
+        """The numbers of the words that fit all lines `guess COLOURS`; others than those of words tell nothing."""
+        left = np.arange(len(self.words))
+        for line in lines:
+            guess, _, colours = line.partition(" ")
+            if guess in self.places and set(colours) <= set(COLOURS):
+                code = int("".join(str(COLOURS.index(each)) for each in colours), 3)
+                left = left[self.of(self.places[guess])[left] == code]
+        return left
+
+
+class Wordle(gym.Env[str, str]):
+    """Guess a hidden word of five letters within six guesses, at a reward of -1 for each but the right one.
+
+    The environment answers `" BYGBB\\n"`: G where the hidden word has the letter in this place, Y where it has it
+    elsewhere (repeated letters are not counted), B where it does not have it. As in LMRL-Gym, the hidden word is drawn
+    again at every guess, from the words that fit all answers; a guess that is no word of the list costs its reward, and
+    is answered by `" -----\\n"`.
+
+    words: a list, or how many are generated. list_words: name the words as legal texts, so that no other can be said.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": [], "context": GUESSES * (LETTERS + 2 + LETTERS)}
+
+    def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False):
+        self._colours = _Colours(as_words(words))
+        self._info: dict[str, Any] = {LEGAL: self._colours.words} if list_words else {}
+        self.action_space = Text(LETTERS, min_length=LETTERS, charset=ascii_lowercase)
+        self.observation_space = Text(LETTERS + 2, min_length=0, charset=HEARD)
+        self._left, self._guesses = np.arange(0), 0
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        super().reset(seed=seed)
+        self._left, self._guesses = np.arange(len(self._colours.words)), 0
+        return "", dict(self._info)
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        self._guesses += 1
+        guess = self._colours.places.get(action)
+        if guess is None:
+            return f" {NOTHING * LETTERS}\n", -1.0, self._guesses == GUESSES, False, dict(self._info)
+        hidden = self._left[self.np_random.integers(len(self._left))]
+        codes = self._colours.of(guess)
+        self._left = self._left[codes[self._left] == codes[hidden]]
+        found = bool(guess == hidden)
+        colours = np.base_repr(int(codes[hidden]), 3).zfill(LETTERS).translate(str.maketrans("012", COLOURS))
+        return f" {colours}\n", 0.0 if found else -1.0, found or self._guesses == GUESSES, False, dict(self._info)
+
+
+class WordPolicy:
+    """Acts in a `TokenEnvironment` of Wordle, by how likely each word is said next: `etude.record(..., policy,
+    Sample())` plays whole words, each with its probability.
+
+    words: as of the environment.
+    """
+
+    state_size = 0  # it reads the game in what it sees
+
+    def __init__(self, words: int | Sequence[str] = 100):
+        self.colours = _Colours(as_words(words))
+        self._tokens = np.array([CHARACTERS.encode(word) for word in self.colours.words])
+        self._kept: dict[str, np.ndarray] = {}  # what was said last -> how likely words are
+
+    def likely(self, candidates: np.ndarray) -> np.ndarray:
+        """[words] how likely each is said, where these fit what is known."""
+        raise NotImplementedError
+
+    def act(self, observation: Tree) -> Categorical:
+        """The distribution of the next letter for [N, ...] observations."""
+        chances = np.zeros((len(observation["observation"]), CHARACTERS.size), np.float32)
+        for row, window in zip(chances, observation["observation"], strict=True):
+            game, _, begun = CHARACTERS.decode(window[: window[-1]]).rpartition("\n")
+            fits, said = self._fitting(begun), len(begun)
+            row += np.bincount(self._tokens[fits, said], self._weights(game)[fits], CHARACTERS.size)
+        legal = chances > 0
+        return Categorical(np.log(np.where(legal, chances, 1.0)), legal)
+
+    def _fitting(self, begun: str) -> np.ndarray:
+        """[words] which begin like this."""
+        return (self._tokens[:, : len(begun)] == CHARACTERS.encode(begun)).all(1)
+
+    def _weights(self, game: str) -> np.ndarray:
+        found = self._kept.get(game)
+        if found is None:
+            if len(self._kept) >= 1024:
+                self._kept.clear()
+            self._kept[game] = found = self.likely(self.colours.candidates(game.split("\n")))
+        return found
+
+
+class RandomMixture(WordPolicy):
+    """A random word that fits what is known, with probability `prob_smart`, else any word of the list."""
+
+    def __init__(self, prob_smart: float, words: int | Sequence[str] = 100):
+        super().__init__(words)
+        if not 0.0 <= prob_smart <= 1.0:
+            raise ConfigError(f"RandomMixture: prob_smart = {prob_smart!r}; expected a probability from 0 to 1.")
+        self._smart = prob_smart
+
+    def likely(self, candidates: np.ndarray) -> np.ndarray:
+        """See `WordPolicy`."""
+        count = len(self.colours.words)
+        found = np.full(count, (1.0 - self._smart) / count)
+        found[candidates] += self._smart / len(candidates)
+        return found
+
+
+class GreedyInformation(WordPolicy):
+    """One of the words that fit what is known and leave the least entropy of the hidden word on average."""
+
+    def __init__(self, words: int | Sequence[str] = 100):
+        super().__init__(words)
+        self._best: dict[bytes, np.ndarray] = {}
+
+    def likely(self, candidates: np.ndarray) -> np.ndarray:
+        """See `WordPolicy`."""
+        key = candidates.tobytes()
+        if key not in self._best:
+            counts = [np.bincount(self.colours.of(guess)[candidates], minlength=243) for guess in candidates.tolist()]
+            entropy = np.array([(each * np.log(np.maximum(each, 1))).sum() for each in counts]) / len(candidates)
+            self._best[key] = candidates[entropy <= entropy.min() + 1e-9]
+        found = np.zeros(len(self.colours.words))
+        found[self._best[key]] = 1.0 / len(self._best[key])
+        return found
