@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from etude.base.schedules import Linear
     from etude.estimation import estimate
     from etude.multi_agent.policies import Policies
-    from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, target
+    from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, Transformer, target
     from etude.report.plots import plot
     from etude.run import Run, load, resume
     from etude.solo.agent import RL, RL_pytorch
@@ -65,6 +65,7 @@ __all__ = [
     "Setup",
     "Study",
     "Tournament",
+    "Transformer",
     "algorithms",
     "assemble",
     "config",
@@ -98,7 +99,7 @@ _EXPORTS = {
     "etude.base.schedules": "Linear",
     "etude.estimation": "estimate",
     "etude.multi_agent.policies": "Policies",
-    "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent target",
+    "etude.networks": "ActorCritic ByEmbedding Conv Mlp Recurrent Transformer target",
     "etude.report.plots": "plot",
     "etude.run": "Run load resume",
     "etude.solo.agent": "RL RL_pytorch",

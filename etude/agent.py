@@ -116,6 +116,12 @@ class Agent:
         """Make the networks for these spaces, as attributes."""
         raise NotImplementedError(f"{type(self).__name__} defines no build(make, spaces).")
 
+    @property
+    def state_recorded(self) -> bool:
+        """Whether the recurrent state is recorded with each step of a rollout. Where it is not, as it is too large, it
+        is computed again from the first step of a rollout on; see `value`."""
+        return True
+
     def act(self, observation: Tree, *state: Any) -> Any:
         """What the explorer turns into actions, for [N, ...] observations: action values [N, n], or a distribution,
         `Deterministic` where noise is added to actions. See `acts_by`.
@@ -132,7 +138,9 @@ class Agent:
     def value(self, observation: Tree, *state: Any) -> Any:
         """State values [N] for [N, ...] observations; agents with a critic of states write it.
 
-        Recurrent agents also take their state [N, M], and return (values, the state for the next step's value).
+        Recurrent agents also take their state [N, M], and return (values, the state for the next step's value). Where
+        it is not recorded they are asked for sequences, too: with observations [N, L, ...] and, as a third argument, 1
+        where an episode begins [N, L], they return (values [N, L], the state after the last step).
         """
         raise NotImplementedError(f"{type(self).__name__} has no critic of states; it cannot estimate advantages.")
 

@@ -61,7 +61,7 @@ class Engine(Protocol):
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
 
-    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+    def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:

@@ -13,6 +13,7 @@ from etude import ops
 from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.data import Batch
+from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
@@ -21,7 +22,7 @@ from etude.losses.masks import best_action, masked
 from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import squared
-from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, target
+from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, Transformer, target
 from etude.networks.network import Normaliser
 
 
@@ -46,6 +47,11 @@ class R2D2Config(SequenceConfig):
         super().__post_init__()
         checks.fractions(self, "epsilon", "priority_mix")
         checks.counts(self, "target_update_every")
+        if isinstance(self.network, Transformer):
+            raise ConfigError(
+                "R2D2Config: network is a Transformer, whose recurrent state is not recorded with the steps, and "
+                "replayed sequences begin with it. Give Recurrent(...), or learn with recurrent_ppo."
+            )
 
 
 class R2D2(Agent):

@@ -21,7 +21,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
-from etude.networks import Maker, Mlp, Recurrent, Spec
+from etude.networks import Maker, Mlp, Recurrent, Spec, Transformer
 from etude.networks.network import Normaliser
 
 
@@ -29,7 +29,7 @@ from etude.networks.network import Normaliser
 class RecurrentPPOConfig(OnPolicySequenceConfig, StochasticPolicyConfig):
     """Hyperparameters of recurrent PPO, besides those of every algorithm that learns on-policy from sequences."""
 
-    network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # actor and critic networks, each a `Recurrent`
+    network: Spec = Recurrent(Mlp((64,), "tanh", "orthogonal"))  # of actor and critic: a `Recurrent` or `Transformer`
     epochs: int = 4
     max_gradient_norm: float | None = 0.5
     optimizer: Optimizer = Adam(epsilon=1e-5)
@@ -70,10 +70,20 @@ class RecurrentPPO(Agent):
         _, critic_state = self.model["critic"](seen, critic_state)
         return self.policy.of(self.model, observation, x), ops.concatenate([actor_state, critic_state], -1)
 
-    def value(self, observation: Tree, state: Any) -> tuple[Any, Any]:
-        actor_state, critic_state = self._split(state)
-        value, critic_state = self.model["critic"](self.normaliser(observation), critic_state)
-        return value[:, 0], ops.concatenate([actor_state, critic_state], -1)
+    @property
+    def state_recorded(self) -> bool:
+        """False of transformers, whose keys and values are many."""
+        return not any(isinstance(x, Transformer) for x in (self.config.actor_network, self.config.critic_network))
+
+    def value(self, observation: Tree, state: Any, first: Any = None) -> tuple[Any, Any]:
+        seen, (actor_state, critic_state) = self.normaliser(observation), self._split(state)
+        if first is None:
+            value, critic_state = self.model["critic"](seen, critic_state)
+        else:
+            _, actor_states = self.model["policy"].unroll(seen, actor_state, first)
+            value, critic_states = self.model["critic"].unroll(seen, critic_state, first)
+            actor_state, critic_state = actor_states[:, -1], critic_states[:, -1]
+        return value[..., 0], ops.concatenate([actor_state, critic_state], -1)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         config, seen, first = self.config, self.normaliser(batch.observation), batch.extras["first"]

@@ -61,7 +61,7 @@ class PolicyEngines:
             found[policy] = self.of[policy].act(own) if policy in self.of else own
         return found
 
-    def value(self, observation: Tree, state: Any = None) -> dict[str, Any]:
+    def value(self, observation: Tree, *state: Any) -> dict[str, Any]:
         """The values [N, its agents] of each policy that has a critic of states."""
         return {name: engine.value(self._subsets[name].observation(observation)) for name, engine in self.of.items()}
 

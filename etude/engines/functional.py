@@ -124,10 +124,9 @@ class FunctionalEngine:
         inputs = (observation,) if state is None else (observation, state)
         return self.backend.numpy(self._act(self._values(), self.backend.passed(inputs)))
 
-    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+    def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._value(self._values(), self.backend.passed(inputs)))
+        return self.backend.numpy(self._value(self._values(), self.backend.passed((observation, *state))))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""

@@ -45,10 +45,10 @@ class NumpyEngine:
         with one_thread(self.largest):
             return self._bound.act(observation) if state is None else self._bound.act(observation, state)
 
-    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+    def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent."""
         with one_thread(self.largest):
-            return self._bound.value(observation) if state is None else self._bound.value(observation, state)
+            return self._bound.value(observation, *state)
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
         """The temporal-difference errors [B] that `agent.loss` finds in a batch, without noise: [B]."""

@@ -65,11 +65,10 @@ class TorchEngine:
             return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
 
     @torch.no_grad()
-    def value(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+    def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        inputs = (observation,) if state is None else (observation, state)
         with limited(self._learning):
-            return to_numpy(self._bound.value(*to_torch(inputs, self.device)))
+            return to_numpy(self._bound.value(*to_torch((observation, *state), self.device)))
 
     @torch.no_grad()
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:

@@ -24,7 +24,7 @@ from etude.networks.by_embedding import EmbeddingArchitecture, by_embedding
 from etude.networks.conditional import ConditionalArchitecture
 from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.random_shift import RandomShift
-from etude.networks.recurrent import RecurrentArchitecture
+from etude.networks.recurrent import RecurrentArchitecture, sequence_architecture
 from etude.networks.specs import (
     ActorCritic,
     ByEmbedding,
@@ -33,8 +33,10 @@ from etude.networks.specs import (
     ModuleFactory,
     Recurrent,
     Spec,
+    Transformer,
     framework_of,
 )
+from etude.networks.transformer import TransformerArchitecture
 from etude.networks.units import Record
 
 
@@ -137,13 +139,13 @@ class NetworkForEach(Part):
 
 
 class RecurrentNetwork(Part):
-    """A recurrent architecture and its variables.
+    """A recurrent architecture, or one of a transformer, and its variables.
 
     state_size: of the recurrent state of one environment, which is zeros where an episode begins; 0 for others.
     """
 
-    def __init__(self, architecture: RecurrentArchitecture, rng: np.random.Generator):
-        self.architecture: RecurrentArchitecture = architecture
+    def __init__(self, architecture: RecurrentArchitecture | TransformerArchitecture, rng: np.random.Generator):
+        self.architecture: Any = architecture
         self.state_size: int = architecture.state_size
         self.variables: dict[str, np.ndarray] = architecture.initial(rng)
         self.portable: bool = not isinstance(architecture.spec.before, Conv)
@@ -162,8 +164,9 @@ class RecurrentNetwork(Part):
         return part
 
     def unroll(self, observation: Tree, state: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
-        """Sequences; see `RecurrentArchitecture.unroll`."""
-        return self.architecture.unroll(self.variables, observation, state, first, trained)
+        """Sequences; see `RecurrentArchitecture.unroll`. A transformer returns the last state alone, [B, 1, M]."""
+        told = () if trained is None else (trained,)
+        return self.architecture.unroll(self.variables, observation, state, first, *told)
 
 
 class Ensemble(Part):
@@ -316,10 +319,11 @@ class Maker:
         return Network(ConditionalArchitecture(sizes, spec), self._rng)
 
     def _module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> Part:
-        if isinstance(factory, Recurrent):
+        if isinstance(factory, Recurrent | Transformer):
             raise ConfigError(
-                "network is a Recurrent, whose recurrent state this algorithm does not keep; expected Mlp(...), "
-                "Conv(...) or a function that returns a module. Recurrent networks are for recurrent_ppo and r2d2."
+                f"network is a {type(factory).__name__}, whose recurrent state this algorithm does not keep; expected "
+                "Mlp(...), Conv(...) or a function that returns a module. Networks with a recurrent state are for "
+                "recurrent_ppo and r2d2."
             )
         if isinstance(factory, ActorCritic):
             raise ConfigError(
@@ -343,12 +347,7 @@ class Maker:
         self, spec: Spec | ModuleFactory, space: Space | tuple[Space, ...], outputs: int, gain: float = 1.0
     ) -> RecurrentNetwork:
         """A recurrent network, from observations in `space` to [B, outputs]; ConfigError for another spec."""
-        if not isinstance(spec, Recurrent):
-            raise ConfigError(
-                f"network is {spec!r}, which keeps no recurrent state; this algorithm expects a spec such as "
-                "Recurrent(before=Mlp((64,)), units=64)."
-            )
-        return RecurrentNetwork(RecurrentArchitecture(spec, _joined(space), outputs, gain), self._rng)
+        return RecurrentNetwork(sequence_architecture(spec, _joined(space), outputs, gain), self._rng)
 
     def free(self, values: np.ndarray | float, trained: bool = True) -> FreeParameters:
         """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""

@@ -14,12 +14,14 @@ from gymnasium import spaces as gym_spaces
 
 from etude import ops
 from etude.base import trees
+from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.cells import CELL_AXES, CELLS
 from etude.networks.layers import Parameter, draw_all
-from etude.networks.specs import Mlp, Recurrent
+from etude.networks.specs import Mlp, Recurrent, Transformer
+from etude.networks.transformer import TransformerArchitecture
 from etude.networks.units import LayerUnits, Record
 
 
@@ -116,3 +118,17 @@ class RecurrentArchitecture:
 def _times(x: Any) -> Any:
     """[B, L] -> [L, B, 1]."""
     return ops.expand_dims(ops.swapaxes(x, 0, 1), -1)
+
+
+def sequence_architecture(
+    spec: Any, space: Space, outputs: int, gain: float
+) -> RecurrentArchitecture | TransformerArchitecture:
+    """What a spec of a network with a recurrent state means on a space; ConfigError for another spec."""
+    if isinstance(spec, Transformer):
+        return TransformerArchitecture(spec, space, outputs, gain)
+    if isinstance(spec, Recurrent):
+        return RecurrentArchitecture(spec, space, outputs, gain)
+    raise ConfigError(
+        f"network is {spec!r}, which keeps no recurrent state; this algorithm expects a spec such as "
+        "Recurrent(before=Mlp((64,)), units=64) or Transformer()."
+    )

@@ -13,6 +13,7 @@ from etude.base.errors import ConfigError
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 INITIALIZERS = ("fan_in", "orthogonal")
 CELLS = ("gru", "lstm")
+POSITIONS = ("rotary", "learned")
 
 
 def _check(spec: Mlp | Conv) -> None:
@@ -164,6 +165,52 @@ class Recurrent:
 
 
 @dataclass(frozen=True)
+class Transformer:
+    """A sequence of observations through blocks of attention and dense layers, with layer normalisation before each
+    (Vaswani et al. 2017, arXiv:1706.03762; Xiong et al. 2020, arXiv:2002.04745). Each step of an episode sees itself
+    and the `context` - 1 steps before it. What it keeps while it acts, keys and values of these, is its recurrent
+    state. For recurrent_ppo, and agents of your own that learn from sequences.
+
+    positions: rotary (Su et al. 2021, arXiv:2104.09864): how far back a step lies; learned: an embedding of the step's
+        number in its episode, which is counted from 0 again after `context` steps.
+    tied: Discrete observations, tokens: where outputs are as many, their logits are the inner products with the
+        embeddings of the tokens, times width**-0.5 (Press & Wolf 2017, arXiv:1608.05859).
+    causal: False: sequences are seen as a whole, `context` - 1 steps after each one, too. Such a network cannot act.
+    """
+
+    layers: int = 2  # blocks
+    width: int = 64  # of the embedding of a step
+    heads: int = 4  # of attention, each of width / heads numbers
+    feedforward: int = 256  # units of the dense layer of a block
+    context: int = 32  # steps that a step sees, itself included
+    causal: bool = True  # whether a step sees none of those after it
+    positions: str = "rotary"  # rotary or learned
+    tied: bool = False  # Discrete observations: whether their embeddings are the weights of as many outputs
+    before: Mlp | Conv = Mlp((), "gelu")  # the encoder of an observation, whose features are embedded
+
+    def __post_init__(self) -> None:
+        checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), "Mlp(...) or Conv(...), as in Transformer(before=Conv())")})
+        checks.counts(self, "layers", "width", "heads", "feedforward", "context")
+        if self.positions not in POSITIONS:
+            raise ConfigError(
+                f"Transformer: unknown positions {self.positions!r}; expected one of {', '.join(POSITIONS)}."
+            )
+        if self.width % (self.heads * (2 if self.positions == "rotary" else 1)):
+            pairs = ", each of an even number for rotary positions" if self.positions == "rotary" else ""
+            raise ConfigError(
+                f"Transformer: width = {self.width}, heads = {self.heads}; expected heads of equal width{pairs}, such "
+                f"as width = {self.heads * 16}."
+            )
+        if self.before.dueling or self.before.noisy:
+            raise ConfigError("Transformer: its layers are neither dueling nor noisy; leave both out of `before`.")
+        if self.tied and self.before != Mlp((), self.before.activation, self.before.initializer):
+            raise ConfigError(
+                f"Transformer: tied = True, before = {self.before}; the weights of the outputs are the embeddings of "
+                "tokens, which no layer comes before. Leave one of them out."
+            )
+
+
+@dataclass(frozen=True)
 class ByEmbedding:
     """Values, or logits, of actions that the observation describes: inner products of a state embedding, which
     `network` computes from the rest of the observation, with the embedding of each action. For Discrete(n) actions and
@@ -186,9 +233,9 @@ class ByEmbedding:
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
 
 if TYPE_CHECKING:
-    OneSpec = Mlp | Conv | Recurrent | ByEmbedding | ModuleFactory
+    OneSpec = Mlp | Conv | Recurrent | Transformer | ByEmbedding | ModuleFactory
 else:  # files and the command line, which read the declared types, hold no functions
-    OneSpec = Mlp | Conv | Recurrent | ByEmbedding
+    OneSpec = Mlp | Conv | Recurrent | Transformer | ByEmbedding
 
 
 @dataclass(frozen=True)
@@ -227,15 +274,15 @@ def framework_of(kind: type) -> str | None:
 
 
 def layers_of(spec: Spec) -> Spec:
-    """The layers that see what is observed: before the cell of a recurrent network, or all."""
+    """The layers that see what is observed: before what remembers, or all."""
     spec = actor_of(spec)
     if isinstance(spec, ByEmbedding):
         return spec.network
-    return spec.before if isinstance(spec, Recurrent) else spec
+    return spec.before if isinstance(spec, Recurrent | Transformer) else spec
 
 
 def with_layers(spec: Spec, layers: Mlp | Conv) -> Spec:
     """The same kind of network with other layers over what is observed."""
     if isinstance(spec, ByEmbedding):
         return dataclasses.replace(spec, network=layers)
-    return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent) else layers
+    return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent | Transformer) else layers

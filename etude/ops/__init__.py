@@ -82,6 +82,14 @@ def log(x: Array) -> Array:
     return _of[type(x)].log(x)
 
 
+def sin(x: Array) -> Array:
+    return _of[type(x)].sin(x)
+
+
+def cos(x: Array) -> Array:
+    return _of[type(x)].cos(x)
+
+
 def expm1(x: Array) -> Array:
     return _of[type(x)].expm1(x)
 
@@ -215,6 +223,13 @@ def softmax(x: Array) -> Array:
 def log_softmax(x: Array) -> Array:
     """Over the last axis."""
     return _of[type(x)].log_softmax(x)
+
+
+def attention(query: Array, keys: Sequence[Array], values: Sequence[Array], mask: Array) -> Array:
+    """Scaled dot-product attention: query [B, L, H, d], keys and values in pieces [B, S_i, H, d] one after the other,
+    mask [B, L, sum of S_i], True where a query sees a key; each sees one at least -> [B, L, H, d]. Vaswani et al. 2017,
+    arXiv:1706.03762, equation 1."""
+    return _of[type(query)].attention(query, keys, values, mask)
 
 
 def cumsum(x: Array, axis: int = -1) -> Array:

@@ -23,6 +23,8 @@ exp: Any = jnp.exp
 log: Any = jnp.log
 log1p: Any = jnp.log1p
 expm1: Any = jnp.expm1
+sin: Any = jnp.sin
+cos: Any = jnp.cos
 sqrt: Any = jnp.sqrt
 square: Any = jnp.square
 abs: Any = jnp.abs
@@ -105,6 +107,11 @@ def cast(x: Any, dtype: str) -> Any:
 
 def clip(x: Any, low: Any, high: Any) -> Any:
     return jnp.minimum(jnp.maximum(x, low), high)
+
+
+def attention(query: Any, keys: Sequence[Any], values: Sequence[Any], mask: Any) -> Any:
+    key, value = jnp.concatenate(keys, 1), jnp.concatenate(values, 1)
+    return jax.nn.dot_product_attention(query, key, value, mask=mask[:, None])
 
 
 def huber(error: Any, width: float) -> Any:

@@ -21,6 +21,8 @@ exp: Any = ops.exp
 log: Any = ops.log
 log1p: Any = ops.log1p
 expm1: Any = ops.expm1
+sin: Any = ops.sin
+cos: Any = ops.cos
 sqrt: Any = ops.sqrt
 square: Any = ops.square
 abs: Any = ops.abs
@@ -76,6 +78,13 @@ def linspace(low: float, high: float, n: int, like: Any) -> Any:
 
 def clip(x: Any, low: Any, high: Any) -> Any:
     return ops.minimum(ops.maximum(x, low), high)
+
+
+def attention(query: Any, keys: Sequence[Any], values: Sequence[Any], mask: Any) -> Any:
+    query, key, value = (ops.swapaxes(x, 1, 2) for x in (query, ops.concatenate(keys, 1), ops.concatenate(values, 1)))
+    scores = ops.matmul(query * query.shape[-1] ** -0.5, ops.swapaxes(key, 2, 3))
+    weights = ops.softmax(ops.where(mask[:, None], scores, -1e30))
+    return ops.swapaxes(ops.matmul(weights, value), 1, 2)
 
 
 def huber(error: Any, width: float) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -19,6 +20,8 @@ exp: Any = np.exp
 log: Any = np.log
 log1p: Any = np.log1p
 expm1: Any = np.expm1
+sin: Any = np.sin
+cos: Any = np.cos
 sqrt: Any = np.sqrt
 square: Any = np.square
 abs: Any = np.abs
@@ -181,6 +184,15 @@ def softmax(x: np.ndarray) -> np.ndarray:
 def log_softmax(x: np.ndarray) -> np.ndarray:
     shifted = x - np.maximum.reduce(x, -1, keepdims=True)
     return shifted - np.log(np.add.reduce(np.exp(shifted), -1, keepdims=True))
+
+
+def attention(query: np.ndarray, keys: Sequence[Any], values: Sequence[Any], mask: np.ndarray) -> np.ndarray:
+    query = query.swapaxes(1, 2) * query.shape[-1] ** -0.5
+    scores = np.concatenate([np.matmul(query, key.transpose(0, 2, 3, 1)) for key in keys], -1)
+    weights = softmax(np.where(mask[:, None], scores, np.float32(-1e30)))
+    parts = split_last(weights, [value.shape[1] for value in values])
+    seen = [np.matmul(part, value.swapaxes(1, 2)) for part, value in zip(parts, values, strict=True)]
+    return functools.reduce(np.add, seen).swapaxes(1, 2)
 
 
 def huber(error: np.ndarray, width: float) -> np.ndarray:

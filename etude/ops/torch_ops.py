@@ -22,6 +22,8 @@ exp: Any = torch.exp
 log: Any = torch.log
 log1p: Any = torch.log1p
 expm1: Any = torch.expm1
+sin: Any = torch.sin
+cos: Any = torch.cos
 sqrt: Any = torch.sqrt
 square: Any = torch.square
 abs: Any = torch.abs
@@ -139,6 +141,11 @@ def softmax(x: Tensor) -> Tensor:
 
 def log_softmax(x: Tensor) -> Tensor:
     return torch.log_softmax(x, -1)
+
+
+def attention(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
+    query, key, value = (x.transpose(1, 2) for x in (query, concatenate(keys, 1), concatenate(values, 1)))
+    return functional.scaled_dot_product_attention(query, key, value, mask.unsqueeze(1)).transpose(1, 2)
 
 
 def sort(x: Tensor, axis: int = -1) -> Tensor:

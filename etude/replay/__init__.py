@@ -1,6 +1,6 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
-from etude.replay.advantage_sequences import AdvantageSequences
+from etude.replay.advantage_sequences import AdvantageSequences, UnrolledAdvantages
 from etude.replay.buffer import Buffer, Selector, View
 from etude.replay.demonstrations import Demonstrations
 from etude.replay.episode_batch import EpisodeBatch, EpisodeReturns
@@ -24,6 +24,6 @@ __all__ = [
     "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
     "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay", "MultiAgentAdvantages", "MultiAgentTransitions",
     "NStep", "OneStep", "OneStepAndNextActions", "OneStepAndReturns", "Passes", "Prioritised", "Recent",
-    "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "Unrolls", "View", "WholeReturns",
-    "bytes_needed",
+    "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
+    "WholeReturns", "bytes_needed",
 ]  # fmt: skip

@@ -3,17 +3,114 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import numpy as np
 
+from etude.base import trees
+from etude.base.checks import Stored
 from etude.base.data import RECURRENT_STATE, Batch
+from etude.base.errors import ConfigError
 from etude.replay.ring import Ring
-from etude.replay.ring_view import Stateless
 from etude.replay.views import Advantages
 
 
-class AdvantageSequences(Stateless):
+class UnrolledAdvantages(Advantages):
+    """Advantages of agents whose recurrent state is not recorded with each row. It is computed again, sequence by
+    sequence: from the state in which the rows of a column began, which is kept from one rollout to the next, and is
+    zeros where that is not known. Columns are rollouts of one length.
+
+    value: `value(observations [N, L, ...], states [N, M], first [N, L]) -> (values [N, L], the states after them)`;
+        see `Agent.value`.
+    length: of a sequence. size: (N, M).
+    """
+
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], length: int, size: tuple[int, int]):
+        super().__init__(gamma, gae_lambda, value)
+        self.length = length
+        # The states before the first row that is stored and after the last one, and which numbers these rows have.
+        self._before, self._after = np.zeros(size, np.float32), np.zeros(size, np.float32)
+        self._since, self._until = np.zeros(size[0], np.int64), np.zeros(size[0], np.int64)
+        self._ring: Ring | None = None  # what was estimated last; None: nothing yet
+        self._states, self._places = np.zeros((0, size[1]), np.float32), np.zeros(0, np.int64)
+
+    def states(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """See `Advantages.states`; rows begin sequences."""
+        return self._states.take(self._places.take(rows), 0)
+
+    def state(self) -> dict[str, Any]:
+        return {"recurrent_state": self._begins()}
+
+    def check_state(self, saved: Stored) -> None:
+        saved.fields(("recurrent_state",))["recurrent_state"].array(np.float32, (None, None))
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`; from zeros where it is of other columns, or of another agent."""
+        saved, self._ring = state["recurrent_state"], None
+        self._before = np.array(saved) if saved.shape == self._before.shape else np.zeros_like(self._before)
+
+    def _begins(self) -> np.ndarray:
+        """The states before the first rows that are, or will be, stored."""
+        if (ring := self._ring) is None:
+            return self._before
+        since = (ring.written - ring.filled)[:, None]
+        follows = since == self._until[:, None] + ring.slots  # as after `clear`
+        after = np.where(follows, self._after, np.float32(0.0))
+        return np.where(since == self._since[:, None], self._before, after)
+
+    def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
+        n = ring.environments
+        if (ring.filled != ring.filled[0]).any():
+            raise ConfigError(
+                f"Rollouts of {ring.filled.min()} to {ring.filled.max()} rows; expected as many of each environment."
+            )
+        rows = rows.reshape(-1, n)
+        ended = ring.kind.take(rows) != 0
+        starts = np.arange(len(rows) % self.length, len(rows), self.length)
+        starts = starts if len(rows) % self.length == 0 else np.append(0, starts)  # the first may be shorter
+        state, found, values = self._begins(), list[np.ndarray](), np.zeros(rows.shape)
+        self._before, self._since, self._until, self._ring = (
+            state,
+            ring.written - ring.filled,
+            ring.written.copy(),
+            ring,
+        )
+        for start, end in itertools.pairwise([*starts, len(rows)]):
+            found.append(state)
+            value, state = self._unrolled(ring, rows[start:end].T, state)
+            values[start:end] = value.T
+            state = np.where(ended[end - 1, :, None], np.float32(0.0), state)
+        self._after, self._states, self._places = state, np.concatenate(found), np.zeros(ring.rows, np.int64)
+        self._places[rows[starts]] = np.arange(len(self._states)).reshape(-1, n)
+        # What follows a row is valued in its sequence, in the place of the next row. Engines compile for each new number
+        # of sequences: fill up to one that most rollouts share.
+        room = 1 << (max(n, len(bootstrapped)) - 1).bit_length()
+        last = np.append(bootstrapped, np.repeat(rows[:1, 0], room - len(bootstrapped)))
+        place = np.zeros(ring.rows, np.int64)
+        place[rows] = np.arange(rows.size).reshape(rows.shape)
+        time, column = np.divmod(place[last], n)
+        block = np.searchsorted(starts, time, side="right") - 1
+        path = rows[np.minimum(starts[block][:, None] + np.arange(self.length + 1), len(rows) - 1), column[:, None]]
+        after = np.arange(room), time - starts[block] + 1
+        following, _ = self._unrolled(ring, path, self._states[block * n + column], after, last)
+        return np.append(values, following[after])
+
+    def _unrolled(
+        self, ring: Ring, path: np.ndarray, state: np.ndarray, after: Any = None, last: np.ndarray | None = None
+    ) -> Any:
+        """What `value` returns for sequences of rows [B, L]. after: the places, one of each sequence, in which what
+        followed the rows `last` [B] is seen."""
+        observation, first = ring.observation(path), np.zeros(path.shape, np.float32)
+        first[:, 1:] = ring.kind.take(path[:, :-1]) != 0
+        if last is not None:
+            first[after] = 0.0
+            trees.put(observation, after, ring.following(last))
+        return self.value(observation, state, first)
+
+
+class AdvantageSequences:
     """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
     for two extras, float32, about the recurrent state:
 
@@ -40,10 +137,19 @@ class AdvantageSequences(Stateless):
         """Take over the present gamma and lambda."""
         self.advantages.adjust(hyper)
 
+    def state(self) -> dict[str, Any]:
+        return self.advantages.state()
+
+    def check_state(self, saved: Stored) -> None:
+        self.advantages.check_state(saved)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.advantages.restore(state)
+
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         path = ring.ahead(rows[..., None], np.arange(self.length))
         batch = self.advantages(ring, path, np.repeat(weight[..., None], self.length, -1))
         first = np.zeros(path.shape, np.float32)
         first[..., 1:] = ring.kind.take(path[..., :-1]) != 0
-        state = batch.extras[RECURRENT_STATE][..., 0, :]
+        state = self.advantages.states(ring, rows)
         return dataclasses.replace(batch, extras=batch.extras | {RECURRENT_STATE: state, "first": first})

@@ -174,6 +174,10 @@ class Advantages(Stateless):
             for name, estimate in (("advantage", advantage), ("value", value), ("return", advantage + value))
         }
 
+    def states(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """The recurrent states at these rows, of those that the last call estimated."""
+        return ring.extras[RECURRENT_STATE].take(rows, 0)
+
     def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
         room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()

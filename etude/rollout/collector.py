@@ -38,6 +38,7 @@ class Collector:
         another process can tell slow from stuck. If given, it sets the numbers of the first episodes.
     generation: how often these environments were replaced, which seeds their noise.
     actor_priorities: whether `actor.errors(steps)` becomes the extra `priority` of what is collected.
+    state_recorded: whether the recurrent state of each step becomes the extra `recurrent_state`, of actors with one.
     """
 
     def __init__(
@@ -49,8 +50,9 @@ class Collector:
         counters: np.ndarray | None = None,
         generation: int = 0,
         actor_priorities: bool = False,
+        state_recorded: bool = True,
     ):
-        self._actor_priorities = actor_priorities
+        self._actor_priorities, self._state_recorded = actor_priorities, state_recorded
         self.environments, self.actor = environments, actor
         self.columns = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
@@ -85,7 +87,7 @@ class Collector:
             sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
             if isinstance(self._action_space, Box) and sampled and CLIPPED not in choice.extras:
                 choice.extras[SAMPLED_ACTION] = choice.action
-            if self.actor.state_size:
+            if self.actor.state_size and self._state_recorded:
                 choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
             for name in self.environments.info_names:
                 choice.extras[info_extra(name)] = np.full(len(self.columns), np.nan, np.float32)

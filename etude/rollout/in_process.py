@@ -24,11 +24,14 @@ class InProcess:
         explorer: Explorer,
         run_seed: RunSeed,
         actor_priorities: bool = False,
+        state_recorded: bool = True,
     ):
         self.spaces = environments.spaces
         self.environments: int = len(environments.columns)
         self._stepped = environments
-        self._collector = Collector(environments, actor, explorer, run_seed, actor_priorities=actor_priorities)
+        self._collector = Collector(
+            environments, actor, explorer, run_seed, actor_priorities=actor_priorities, state_recorded=state_recorded
+        )
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
     def collect(

@@ -88,7 +88,7 @@ class _Column:
 class ClientRollout:
     """Collects what clients play. A `protocols.Rollout`.
 
-    count: the columns. actor_priorities: see `Collector`.
+    count: the columns. actor_priorities, state_recorded: see `Collector`.
     """
 
     def __init__(
@@ -100,9 +100,11 @@ class ClientRollout:
         explorer: Explorer,
         run_seed: RunSeed,
         actor_priorities: bool = False,
+        state_recorded: bool = True,
     ):
         self.spaces, self.environments = spaces, count
         self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
+        self._state_recorded = state_recorded
         self._bounds = clipped_to(spaces.action)
         self._columns = [_Column(i, generator(run_seed, "explore", i)) for i in range(count)]
         self._streams: dict[str, _Stream] = {}
@@ -295,7 +297,7 @@ class ClientRollout:
         action, extras = self._explorer.of(columns)(output, noise, step, state)
         if isinstance(self.spaces.action, Box) and LOG_PROB in extras and CLIPPED not in extras:
             extras = {**extras, SAMPLED_ACTION: action}
-        if self._actor.state_size:
+        if self._actor.state_size and self._state_recorded:
             extras = {**extras, RECURRENT_STATE: recurrent}
         executed = action if self._bounds is None else np.clip(action, *self._bounds)
         for i, stream in enumerate(streams):

@@ -76,12 +76,15 @@ class ActingServer:
         explorer: Explorer,
         run_seed: int,
         actor_priorities: bool,
+        state_recorded: bool,
         environments: Environments,
         memory: SharedMemory,
         generation: int,
     ):
         actor, counters = make_actor(), memory.counter_array()
-        self._collector = Collector(environments, actor, explorer, run_seed, counters, generation, actor_priorities)
+        self._collector = Collector(
+            environments, actor, explorer, run_seed, counters, generation, actor_priorities, state_recorded
+        )
         if generation:
             self._collector.cut()
         self._weights, self._buffers = weights_in(memory.weights, actor.weights()), memory.buffers

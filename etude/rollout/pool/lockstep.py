@@ -99,7 +99,10 @@ class LockstepPool:
         self._supervisor = WorkerSupervisor(everyone, make_environments, run_seed, options)
         self.spaces: Spaces = self._supervisor.ready.spaces
         remote = [RemoteEnvironments(self._supervisor, part) for part in parts]
-        self._halves = [_Half(Collector(each, actor, explorer, run_seed), each) for each in remote]
+        self._halves = [
+            _Half(Collector(each, actor, explorer, run_seed, state_recorded=options.state_recorded), each)
+            for each in remote
+        ]
         self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
     def collect(

@@ -70,7 +70,7 @@ class Pool:
         self._pending: Pending | None = None  # what workers collect ahead
         self._ahead: Ahead | None = None  # what they have collected ahead
         self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
-        server = partial(ActingServer, make_actor, explorer, run_seed, options.actor_priorities)
+        server = partial(ActingServer, make_actor, explorer, run_seed, options.actor_priorities, options.state_recorded)
         self._supervisor = WorkerSupervisor(
             [
                 self._backend.worker(i, columns, self._memory(len(columns), options.buffer), server)

@@ -45,6 +45,7 @@ class PoolOptions:
     buffer: int = BUFFER  # bytes of each worker's two buffers; see `buffer_size`
     remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
     actor_priorities: bool = False  # workers compute initial priorities of what they collect, the extra `priority`
+    state_recorded: bool = True  # whether the recurrent state of agents that have one is the extra `recurrent_state`
     halves: bool = False  # where this process acts: for one half of the workers while the other half steps
     backend: WorkerBackend = field(default_factory=ProcessBackend)  # where workers run
 

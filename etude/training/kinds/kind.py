@@ -303,7 +303,8 @@ class LearningKind:
 
     def _own_rollout(self, context: TrainingContext, explorer: Explorer, indices: range) -> Any:
         """Collects from the environments with these indices, those of this process."""
-        engine, setup, priorities = context.engine, context.setup, self.actor_priorities(context)
+        engine, setup, recorded = context.engine, context.setup, context.agent.state_recorded
+        priorities = self.actor_priorities(context)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.make_actor(context)
         if isinstance(explorer, AdjustedExplorer):
@@ -314,9 +315,11 @@ class LearningKind:
             if (clients := clients_of(context.environment)) is not None and not setup.keep_info:
                 from etude.serving.rollout import ClientRollout  # brings asyncio, which no other run needs
 
-                return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, setup.seed, priorities)
+                return ClientRollout(
+                    clients, engine.spaces, len(indices), actor, explorer, setup.seed, priorities, recorded
+                )
             return InProcess(
-                self.make_environments(context)(np.array(indices)), actor, explorer, setup.seed, priorities
+                self.make_environments(context)(np.array(indices)), actor, explorer, setup.seed, priorities, recorded
             )
         make = self.make_environments(context)
         if setup.overlap:
@@ -328,7 +331,9 @@ class LearningKind:
             )
         buffer = buffer_size(engine.spaces, len(indices), setup.workers)
         backend = backend_for(setup)
-        options = PoolOptions(setup.overlap, buffer=buffer, actor_priorities=priorities, backend=backend)
+        options = PoolOptions(
+            setup.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded, backend=backend
+        )
         if engine.exportable:
             return Pool(make, make_actor, explorer, setup.seed, indices, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, setup.seed, indices, setup.workers, options)

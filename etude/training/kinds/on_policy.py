@@ -30,6 +30,7 @@ from etude.replay import (
     MultiAgentAdvantages,
     Ring,
     Selector,
+    UnrolledAdvantages,
     Unrolls,
     View,
 )
@@ -62,7 +63,7 @@ class OnPolicyLearning(LearningKind):
         """Holds one rollout, the longest that rules make of it."""
         engine, count = context.engine, context.count
         extras = sampled(engine.spaces, context.team)
-        if engine.state_size:
+        if engine.state_size and context.agent.state_recorded:
             extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
         longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.setup.replay_folder
         return Ring(engine.spaces, longest * count, count, extras, reward_shape=context.team, folder=folder)
@@ -146,9 +147,13 @@ class OnPolicySequenceLearning(OnPolicyLearning):
         return ColumnEpochs(config.sequence_length)
 
     def view(self, context: TrainingContext) -> View:
-        config = context.agent.config
-        advantages = Advantages(config.gamma, config.gae_lambda, context.engine.value)
-        return AdvantageSequences(config.sequence_length, advantages)
+        config, engine, length = context.agent.config, context.engine, context.agent.config.sequence_length
+        if context.agent.state_recorded:
+            return AdvantageSequences(length, Advantages(config.gamma, config.gae_lambda, engine.value))
+        size = (context.count, engine.state_size)
+        return AdvantageSequences(
+            length, UnrolledAdvantages(config.gamma, config.gae_lambda, engine.value, length, size)
+        )
 
 
 class OnPolicySchedule:

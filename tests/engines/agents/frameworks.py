@@ -21,6 +21,9 @@ class _Torch:
     def numpy(self, x: Any) -> np.ndarray:
         return x.detach().numpy()
 
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return function
+
     def gradients(self, function: Callable[..., Any], *inputs: np.ndarray) -> list[np.ndarray]:
         tensors = [self.array(x).requires_grad_() for x in inputs]
         total = function(*tensors).sum() + sum(0 * x.sum() for x in tensors)
@@ -40,6 +43,9 @@ class _Jax:
     def numpy(self, x: Any) -> np.ndarray:
         return np.asarray(x)
 
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._jax.jit(function)
+
     def gradients(self, function: Callable[..., Any], *inputs: np.ndarray) -> list[np.ndarray]:
         gradient = self._jax.grad(lambda *arrays: function(*arrays).sum(), tuple(range(len(inputs))))
         return [np.asarray(x) for x in self._jax.jit(gradient)(*inputs)]
@@ -57,6 +63,9 @@ class _TensorFlow:
 
     def numpy(self, x: Any) -> np.ndarray:
         return x.numpy()
+
+    def compiled(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return self._tf.function(function, jit_compile=True, autograph=False)
 
     def gradients(self, function: Callable[..., Any], *inputs: np.ndarray) -> list[np.ndarray]:
         @self._tf.function(jit_compile=True, autograph=False)

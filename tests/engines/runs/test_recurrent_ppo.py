@@ -8,8 +8,9 @@ import pytest
 from cases import variants_but
 from probes import Cue, returns_for_both_cues
 
-from etude import Mlp, Recurrent, Run
-from etude.algorithms import PPOConfig, RecurrentPPOConfig
+import etude
+from etude import ActorCritic, Mlp, Recurrent, Run, Transformer
+from etude.algorithms import PPOConfig, RecurrentPPO, RecurrentPPOConfig
 from etude.base import trees
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK
@@ -99,6 +100,90 @@ def test_memories_probabilities_and_values_over_sequences_are_those_that_were_ac
     assert np.concatenate(carried).any(), "memories go on from one rollout to the next"
 
 
+class Recording(RecurrentPPO):
+    """Has the keys and values of a transformer recorded with every step."""
+
+    state_recorded = True
+
+
+ATTENTIVE = Transformer(layers=2, width=8, heads=2, feedforward=8, context=4)
+TRANSFORMERS = {
+    "both": ATTENTIVE,
+    "actor": ActorCritic(ATTENTIVE, Recurrent(Mlp((8,)), 6, "lstm")),
+}
+
+
+class Long(Ends):
+    """Episodes of 5 to 14 steps: some are longer than what a transformer sees, and than a sequence."""
+
+    def reset(self, *, seed=None, options=None):
+        observation, info = super().reset(seed=seed)
+        self.left = 4 + int(self.np_random.integers(1, 11))
+        return observation, info
+
+
+class Kept:
+    """Learns as a run does, and keeps what it learned from."""
+
+    def __init__(self, run):
+        self.run, self.inner, self.kept = run, run.learner.gradients, []
+
+    def learn(self, batches, hyper, done):
+        self.kept.append((batches, self.run.engine.weights()))
+        return self.inner.learn(batches, hyper, done)
+
+
+def batches_of(kind, network, engine_name):
+    config = RecurrentPPOConfig(
+        network=network, rollout_length=18, sequence_length=6, minibatch_size=36, epochs=1, learning_rate=1e-2,
+        normalize_observation=True,
+    )  # fmt: skip
+    world = partial(Long, gym.spaces.Box(-1, 1, (2,), np.float32))
+    with Run(kind(config), world, engine=engine_name, environments=4, seed=1) as run:
+        run.learner.gradients = recorder = Kept(run)
+        learned = [event for event in run.steps(3 * 72) if type(event).__name__ == "Learned"]
+        ring = run.learner.replay.ring
+    assert len(recorder.kept) == len(learned) == 3
+    return recorder.kept, ring, run.agent
+
+
+@pytest.mark.parametrize("network", variants_but(("both",), TRANSFORMERS))
+def test_states_that_are_not_recorded_are_computed_again_as_they_were(network, engine_name):
+    (found, ring, agent), (expected, recorded, _) = (
+        batches_of(kind, TRANSFORMERS[network], engine_name) for kind in (RecurrentPPO, Recording)
+    )
+    assert not agent.state_recorded and "recurrent_state" not in ring.extras and "recurrent_state" in recorded.extras
+    for (own, weights), (theirs, _) in zip(found, expected, strict=True):
+        assert own.extras.keys() == theirs.extras.keys()
+        for name in ("advantage", "value", "return", "log_prob", "first"):
+            np.testing.assert_allclose(own.extras[name], theirs.extras[name], rtol=0, atol=2e-5)
+        actor = NumpyEngine(agent, ring.spaces)
+        actor.load(weights)
+        bound = actor.layout.bind(weights)
+        for batch in (own, theirs):
+            state, seen = batch.extras["recurrent_state"][0], bound.normaliser(batch.observation[0])
+            x, _ = bound.model["policy"].unroll(seen, state[:, : bound.actor_size], batch.extras["first"][0])
+            log_prob = bound.policy.of(bound.model, batch.observation[0], x).log_prob(batch.sampled_action[0])
+            np.testing.assert_allclose(log_prob, batch.extras["log_prob"][0], rtol=0, atol=1e-4)
+    assert found[1][0].extras["recurrent_state"].any(-1).mean() > 0.2, "sequences that go on"
+
+
+@pytest.mark.variant
+def test_a_resumed_run_goes_on_from_the_states_that_its_rollout_began_with(engine_name, tmp_path):
+    config = RecurrentPPOConfig(network=ATTENTIVE, rollout_length=16, sequence_length=8, minibatch_size=32, epochs=1)
+    world = partial(Long, gym.spaces.Discrete(2))
+    with Run("recurrent_ppo", world, config=config, engine=engine_name, environments=2, seed=1) as run:
+        run.train(32 * 2 + 10)
+        run.save(tmp_path / "run.etude")
+        run.train(32)
+        expected = run.engine.weights()
+    for workers in (0, 2):
+        with etude.load(tmp_path / "run.etude", env=world, workers=workers) as resumed:
+            resumed.train(32)
+            for name, value in resumed.engine.weights().items():
+                np.testing.assert_array_equal(value, expected[name])
+
+
 DELAY = 4
 ON_POLICY = {
     "rollout_length": 20,
@@ -110,9 +195,19 @@ ON_POLICY = {
 }
 CUED = RecurrentPPOConfig(**ON_POLICY, network=Recurrent(Mlp((16,), "tanh", "orthogonal"), 16), sequence_length=10)
 
+SEEING = Transformer(layers=1, width=16, heads=2, feedforward=32, context=8)
+
 
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
     with Run("recurrent_ppo", partial(Cue, DELAY), config=CUED, engine=engine_name, environments=16, seed=1) as run:
+        run.train(9_600)
+        assert returns_for_both_cues(run, DELAY) == [1.0, 1.0]
+
+
+@pytest.mark.variant
+def test_a_transformer_acts_by_what_was_seen_at_the_beginning(engine_name):
+    config = RecurrentPPOConfig(**{**ON_POLICY, "learning_rate": 5e-3}, network=SEEING, sequence_length=10)
+    with Run("recurrent_ppo", partial(Cue, DELAY), config=config, engine=engine_name, environments=16, seed=1) as run:
         run.train(9_600)
         assert returns_for_both_cues(run, DELAY) == [1.0, 1.0]
 

@@ -1,0 +1,208 @@
+"""What a `Transformer` spec means: whole sequences, and the same steps one by one with the keys and values kept.
+
+Written once over `ops`, as `Architecture`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from gymnasium import spaces as gym_spaces
+
+from etude import ops
+from etude.base import trees
+from etude.base.errors import ConfigError, NetworkError
+from etude.base.spaces import Discrete, Space, describe
+from etude.base.trees import Tree
+from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
+from etude.networks.encoding import leaves
+from etude.networks.layers import Norm, Parameter, draw_all, normalised
+from etude.networks.specs import Mlp, Transformer
+from etude.networks.units import LayerUnits, Record
+
+Values = Mapping[str, Any]
+SLOWEST = 10_000.0  # the wavelength of the slowest rotary position, over 2 pi steps
+
+
+class TransformerArchitecture:
+    """A `Transformer` spec on a space: parameter shapes, sequences of steps, and one step. M is the size of a state:
+    the number of the next step in its episode, and of each block the keys and values of the last `context` - 1 steps.
+
+    outputs: width of the last layer. gain: factor on its initial weights.
+    """
+
+    def __init__(self, spec: Transformer, space: Space, outputs: int, gain: float = 1.0):
+        self.spec: Transformer = spec
+        self._activation = ACTIVATION_FUNCTIONS[spec.before.activation]
+        self._before = Architecture(spec.before, space, spec.width, prefix="before.")
+        self._tied = spec.tied and outputs == _tokens(space)
+        self._kept = spec.context - 1  # steps
+        self.state_size: int = 1 + 2 * spec.layers * self._kept * spec.width
+        self.parameters: dict[str, Parameter] = dict(self._before.parameters)
+        if spec.positions == "learned":
+            self.parameters["position"] = Parameter((spec.context, spec.width), "fan_in", spec.width, 1.0)
+        for i in range(spec.layers):
+            self._add_block(f"block{i}.", spec.width, spec.feedforward, (2 * spec.layers) ** -0.5)
+        self._add_norm("norm")
+        last = Mlp((), spec.before.activation, spec.before.initializer)
+        self._after = Architecture(last, gym_spaces.Box(-1, 1, (spec.width,)), outputs, gain=gain, prefix="after.")
+        self.parameters |= {} if self._tied else self._after.parameters
+
+    def _add_block(self, block: str, width: int, units: int, gain: float) -> None:
+        """gain: of the layers whose outputs are added to the stream; as small as it, whatever the number of blocks."""
+        self._add_norm(f"{block}attention.norm")
+        self._add_dense(f"{block}attention.input", width, 3 * width, 1.0)
+        self._add_dense(f"{block}attention.output", width, width, gain)
+        self._add_norm(f"{block}feedforward.norm")
+        self._add_dense(f"{block}feedforward.input", width, units, 1.0)
+        self._add_dense(f"{block}feedforward.output", units, width, gain)
+
+    def _add_norm(self, name: str) -> None:
+        self.parameters[f"{name}.scale"] = Parameter((self.spec.width,), "ones", 1, 1.0)
+        self.parameters[f"{name}.bias"] = Parameter((self.spec.width,), "zeros", 1, 1.0)
+
+    def _add_dense(self, name: str, inputs: int, units: int, gain: float) -> None:
+        self.parameters[f"{name}.weight"] = Parameter((inputs, units), self.spec.before.initializer, inputs, gain)
+        self.parameters[f"{name}.bias"] = Parameter((units,), "zeros", inputs, 1.0)
+
+    def step(self, values: Values, observation: Tree, state: Any) -> tuple[Any, Any]:
+        """(outputs [B, outputs], next state [B, M]) of observations [B, ...] and states [B, M]."""
+        if not self.spec.causal:
+            raise ConfigError(
+                "Transformer: causal = False sees whole sequences, and cannot act step by step. Give causal=True."
+            )
+        outputs, states = self.unroll(values, trees.map(lambda x: ops.expand_dims(x, 1), observation), state)
+        return outputs[:, 0], states[:, 0]
+
+    def unroll(self, values: Values, observation: Tree, state: Any = None, first: Any = None) -> tuple[Any, Any]:
+        """(outputs [B, L, outputs], the state after the last step [B, 1, M]) of L consecutive steps.
+
+        observation: [B, L, ...]. state: [B, M] before the first step; None: an episode begins there, and no state is
+        returned. first: [B, L], 1 where an episode begins. None: nowhere.
+        """
+        spec, length = self.spec, trees.leaves(observation)[0].shape[1]
+        flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
+        x = self._before(values, flat)
+        mask, position = self._visible(ops.reshape(x, (-1, length, spec.width))[..., 0], state, first)
+        turned = _rotation(position, spec.width // spec.heads) if spec.positions == "rotary" else None
+        if turned is None:
+            numbers = ops.reshape(ops.cast(position, "int32") % spec.context, (-1,))
+            x = x + ops.matmul(ops.one_hot(numbers, spec.context), values["position"])
+        cache = [None] * spec.layers if state is None else self._cache(state)
+        kept = [] if state is None else [position[:, -1:] + 1.0]
+        for i, before in enumerate(cache):
+            x, new = self._block(values, f"block{i}.", x, before, mask, turned)
+            if before is not None:
+                kept += [_newest(old, now, self._kept * spec.width) for old, now in zip(before, new, strict=True)]
+        x = _normalised(values, "norm", x)
+        outputs = self._logits(values, x) if self._tied else self._after(values, x)
+        outputs = ops.reshape(outputs, (-1, length, outputs.shape[-1]))
+        return outputs, None if state is None else ops.expand_dims(ops.concatenate(kept, -1), 1)
+
+    def _visible(self, like: Any, state: Any, first: Any) -> tuple[Any, Any]:
+        """(which step sees which [B, L, S], the number of each step in its episode [B, L]) for steps [B, L]. Those that
+        are kept come first, the oldest before the others."""
+        context, number = self.spec.context, ops.cumsum(ops.ones_like(like[0]), -1)
+        episode = ops.zeros_like(like) if first is None else ops.cumsum(first, -1)
+        same = ops.expand_dims(episode, 2) == ops.expand_dims(episode, 1)
+        ago = ops.expand_dims(number, 1) - ops.expand_dims(number, 0)
+        mask = same & (ago < context) & ((ago >= 0) if self.spec.causal else (ago > -context))
+        position = ops.sum(ops.cast(same & (ago >= 0), "float32"), -1) - 1.0
+        if state is None:
+            return mask, position
+        goes_on, steps = episode == 0, state[:, :1]
+        slot = ops.cumsum(ops.ones_like(state[0, : self._kept]), -1)
+        held = ops.expand_dims(self._kept - slot < steps, 1)
+        near = ops.expand_dims(number, 1) <= ops.expand_dims(slot, 0)
+        kept = ops.expand_dims(goes_on, 2) & held & near
+        return ops.concatenate([kept, mask], -1), position + ops.cast(goes_on, "float32") * steps
+
+    def _cache(self, state: Any) -> list[Sequence[Any]]:
+        """Keys and values of each block, [B, kept * width] each."""
+        parts = ops.split_last(state[:, 1:], [self._kept * self.spec.width] * (2 * self.spec.layers))
+        return [parts[i : i + 2] for i in range(0, len(parts), 2)]
+
+    def _block(
+        self, values: Values, block: str, x: Any, before: Sequence[Any] | None, mask: Any, turned: _Turned | None
+    ) -> tuple[Any, Sequence[Any]]:
+        """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * width] each. before:
+        those of the steps that are kept."""
+        spec, length = self.spec, int(mask.shape[1])
+        heads = (spec.heads, spec.width // spec.heads)
+        projected = _affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.norm", x))
+        parts = ops.split_last(projected, (spec.width,) * 3)
+        query, key, value = (ops.reshape(part, (-1, length, *heads)) for part in parts)
+        if turned is not None:
+            query, key = _rotated(query, turned), _rotated(key, turned)
+        kept = [] if before is None else [ops.reshape(part, (-1, self._kept, *heads)) for part in before]
+        attended = ops.attention(query, [*kept[:1], key], [*kept[1:], value], mask)
+        x = x + _affine(values, f"{block}attention.output", ops.reshape(attended, (-1, spec.width)))
+        hidden = _affine(values, f"{block}feedforward.input", _normalised(values, f"{block}feedforward.norm", x))
+        x = x + _affine(values, f"{block}feedforward.output", self._activation(hidden))
+        return x, [ops.reshape(part, (-1, length * spec.width)) for part in (key, value)]
+
+    def _logits(self, values: Values, x: Any) -> Any:
+        embeddings = ops.swapaxes(values["before.dense0.weight"], 0, 1)
+        return ops.matmul(x, embeddings) * self.spec.width**-0.5
+
+    def recording(self, record: Record) -> TransformerArchitecture:
+        """The same: no layer of it is mutated."""
+        return self
+
+    def layer_units(self) -> dict[str, LayerUnits]:
+        """None: no layer of it is mutated."""
+        return {}
+
+    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Initial values by name, float32."""
+        return draw_all(self.parameters, rng)
+
+
+class _Turned(NamedTuple):
+    """By how much rotary positions turn the pairs of numbers of a head, [B, L, 1, pairs] each."""
+
+    cos: Any
+    sin: Any
+
+
+def _rotation(position: Any, size: int) -> _Turned:
+    """Of steps with these numbers [B, L], for heads of this size."""
+    pairs = size // 2
+    speed = ops.exp(ops.linspace(0.0, -math.log(SLOWEST) * (pairs - 1) / pairs, pairs, position))
+    angle = ops.expand_dims(ops.expand_dims(position, -1) * speed, 2)
+    return _Turned(ops.cos(angle), ops.sin(angle))
+
+
+def _rotated(x: Any, turned: _Turned) -> Any:
+    """Queries or keys [B, L, heads, size], the first half of whose numbers is paired with the second."""
+    pairs = x.shape[-1] // 2
+    one, other = ops.split_last(x, (pairs, pairs))
+    return ops.concatenate([one * turned.cos - other * turned.sin, one * turned.sin + other * turned.cos], -1)
+
+
+def _newest(old: Any, new: Any, size: int) -> Any:
+    """The last `size` numbers of [B, size] and, after them, [B, n]."""
+    n = int(new.shape[1])
+    return new[:, n - size :] if n >= size else ops.concatenate([old[:, n:], new], -1)
+
+
+def _affine(values: Values, name: str, x: Any) -> Any:
+    return ops.affine(x, values[f"{name}.weight"], values[f"{name}.bias"])
+
+
+def _normalised(values: Values, name: str, x: Any) -> Any:
+    return normalised(values, Norm(f"{name}.scale", f"{name}.bias"), x)
+
+
+def _tokens(space: Space) -> int:
+    """How many tokens there are; NetworkError for observations that are none."""
+    found = leaves(space)
+    if len(found) == 1 and isinstance(found[0][1], Discrete):
+        return int(found[0][1].n)
+    raise NetworkError(
+        f"Transformer: tied = True over {describe(space)}; expected Discrete observations, whose embeddings are the "
+        "weights of the outputs. Leave tied off."
+    )
