@@ -84,8 +84,8 @@ class UnrolledAdvantages(Advantages):
             state = np.where(ended[end - 1, :, None], np.float32(0.0), state)
         self._after, self._states, self._places = state, np.concatenate(found), np.zeros(ring.rows, np.int64)
         self._places[rows[starts]] = np.arange(len(self._states)).reshape(-1, n)
-        # What follows a row is valued in its sequence, in the place of the next row. Engines compile for each new number
-        # of sequences: fill up to one that most rollouts share.
+        # What follows a row is valued in its sequence, in the place of the next row. Engines compile for each new
+        # number of sequences: fill up to one that most rollouts share.
         room = 1 << (max(n, len(bootstrapped)) - 1).bit_length()
         last = np.append(bootstrapped, np.repeat(rows[:1, 0], room - len(bootstrapped)))
         place = np.zeros(ring.rows, np.int64)
