@@ -162,11 +162,11 @@ def _where(model: OnnxModel, step: Traced, condition: Any, x: Any, y: Any) -> st
     return model.node("Where", model.cast(condition, bool), *given)
 
 
-def _composed(function: Callable[[Traced], Traced]) -> Emit:
+def _composed(function: Callable[..., Traced]) -> Emit:
     """Of what ONNX has not, by what it has."""
 
-    def emit(model: OnnxModel, step: Traced, x: Traced) -> str:
-        found = function(x)
+    def emit(model: OnnxModel, step: Traced, *arguments: Any) -> str:
+        found = function(*arguments)
         for part in steps([found]):
             if part not in model._names:
                 model._add(part)
@@ -177,6 +177,13 @@ def _composed(function: Callable[[Traced], Traced]) -> Emit:
 
 def _gelu(x: Traced) -> Traced:
     return 0.5 * x * (1 + ops.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))  # type: ignore[operator]
+
+
+def _attention(query: Traced, keys: Any, values: Any, mask: Traced) -> Traced:
+    key, value = (ops.swapaxes(ops.concatenate(pieces, 1), 1, 2) for pieces in (keys, values))
+    scores = ops.matmul(ops.swapaxes(query, 1, 2) * query.shape[-1] ** -0.5, ops.swapaxes(key, 2, 3))
+    weights = ops.softmax(ops.where(ops.expand_dims(mask, 1), scores, -1e30))
+    return ops.swapaxes(ops.matmul(weights, value), 1, 2)
 
 
 def _argmax(model: OnnxModel, step: Traced, x: Traced, axis: int = -1) -> str:
@@ -257,16 +264,16 @@ def _getitem(model: OnnxModel, step: Traced, x: Traced, key: Any) -> str:
 
 _EMITTED: dict[str, Emit] = {
     **{name: _binary(own) for name, own in {
-        "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "pow": "Pow", "and": "And", "or": "Or",
-        "minimum": "Min", "maximum": "Max", "matmul": "MatMul",
+        "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "mod": "Mod", "pow": "Pow", "and": "And",
+        "or": "Or", "minimum": "Min", "maximum": "Max", "matmul": "MatMul",
     }.items()},
     **{name: _binary(own, True) for name, own in {
         "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "eq": "Equal",
     }.items()},
     **{name: _unary(own) for name, own in {
         "neg": "Neg", "invert": "Not", "relu": "Relu", "elu": "Elu", "tanh": "Tanh", "sigmoid": "Sigmoid",
-        "softplus": "Softplus", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "abs": "Abs", "sign": "Sign",
-        "rint": "Round",
+        "softplus": "Softplus", "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "abs": "Abs",
+        "sign": "Sign", "rint": "Round",
     }.items()},
     **{name: _reduction(own) for name, own in {
         "sum": "ReduceSum", "mean": "ReduceMean", "max": "ReduceMax", "min": "ReduceMin",
@@ -275,6 +282,7 @@ _EMITTED: dict[str, Emit] = {
     **{name: _composed(own) for name, own in {
         "square": lambda x: x * x, "silu": lambda x: x * ops.sigmoid(x), "gelu": _gelu,
         "expm1": lambda x: ops.exp(x) - 1, "log1p": lambda x: ops.log(x + 1),
+        "attention": _attention,
     }.items()},
     "softmax": _unary("Softmax", axis=-1), "log_softmax": _unary("LogSoftmax", axis=-1), "ne": _not_equal,
     "affine": _affine, "conv": _conv, "pad": _pad, "clip": _clip, "where": _where, "argmax": _argmax,

@@ -191,6 +191,8 @@ class Transformer:
     def __post_init__(self) -> None:
         checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), "Mlp(...) or Conv(...), as in Transformer(before=Conv())")})
         checks.counts(self, "layers", "width", "heads", "feedforward", "context")
+        if self.context < 2:
+            raise ConfigError(f"Transformer: context = {self.context}; expected at least 2 steps, itself and another.")
         if self.positions not in POSITIONS:
             raise ConfigError(
                 f"Transformer: unknown positions {self.positions!r}; expected one of {', '.join(POSITIONS)}."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -190,9 +189,11 @@ def attention(query: np.ndarray, keys: Sequence[Any], values: Sequence[Any], mas
     query = query.swapaxes(1, 2) * query.shape[-1] ** -0.5
     scores = np.concatenate([np.matmul(query, key.transpose(0, 2, 3, 1)) for key in keys], -1)
     weights = softmax(np.where(mask[:, None], scores, np.float32(-1e30)))
-    parts = split_last(weights, [value.shape[1] for value in values])
-    seen = [np.matmul(part, value.swapaxes(1, 2)) for part, value in zip(parts, values, strict=True)]
-    return functools.reduce(np.add, seen).swapaxes(1, 2)
+    attended, start = np.zeros_like(query), 0
+    for value in values:
+        end = start + value.shape[1]
+        attended, start = attended + np.matmul(weights[..., start:end], value.swapaxes(1, 2)), end
+    return attended.swapaxes(1, 2)
 
 
 def huber(error: np.ndarray, width: float) -> np.ndarray:

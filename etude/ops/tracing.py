@@ -65,7 +65,9 @@ def _operator(name: str, function: Callable[..., Any], swapped: bool = False) ->
     return lambda *x: record(name, function, *(reversed(x) if swapped else x))
 
 
-for _name in ("add", "sub", "mul", "truediv", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg", "invert"):
+for _name in (
+    "add", "sub", "mul", "truediv", "mod", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg", "invert",
+):  # fmt: skip
     _function = getattr(operator, f"__{_name}__")
     setattr(Traced, f"__{_name}__", _operator(_name, _function))
     setattr(Traced, f"__r{_name}__", _operator(_name, _function, True))

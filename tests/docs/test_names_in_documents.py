@@ -118,7 +118,7 @@ def known_options():
                 found |= options_of(kind)
     for _, config in ALGORITHMS.values():
         found |= options_of(config, "--set.")
-    for spec in (networks.Mlp, networks.Conv, networks.Recurrent):
+    for spec in (networks.Mlp, networks.Conv, networks.Recurrent, networks.Transformer):
         found |= options_of(spec, "--set.network.")
     for optimizer in OPTIMIZERS.values():
         found |= options_of(optimizer, "--set.optimizer.")

@@ -80,6 +80,9 @@ CASES = {
     "td3": lambda: etude.Run("td3", numbers(BOX), **SMALL),
     "recurrent_ppo": lambda: etude.Run("recurrent_ppo", numbers(), **MEMORY),
     "recurrent_ppo stacked": lambda: etude.Run("recurrent_ppo", numbers(BOX), frame_stack=2, **MEMORY),
+    "recurrent_ppo transformer": lambda: etude.Run(
+        "recurrent_ppo", numbers(), network=etude.Transformer(2, 8, 2, 8, 4), environments=2, engine="torch"
+    ),
     "maddpg": lambda: etude.Run("maddpg", "mpe2:simple_speaker_listener_v4", **SMALL),
     "mappo shared": lambda: etude.Run(
         "mappo",

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from etude.base.errors import ConfigError
-from etude.networks.specs import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, feature_count
+from etude.networks.specs import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, Transformer, feature_count
 from etude.tuning.evolution.mutation import (
     ADD_LAYER,
     ADD_UNITS,
@@ -84,6 +84,8 @@ def hidden_units(network: Any) -> int:
 
 def shape_of(network: Any) -> str:
     """The layers of a config's networks in a few characters: filters, widths and the units of cells."""
+    if isinstance(network, Transformer):
+        return f"transformer {network.layers} x {network.width}"
     return " | ".join(_shape(spec) for spec in networks_in(network).values()) or "own module"
 
 
