@@ -282,8 +282,8 @@ _EMITTED: dict[str, Emit] = {
     **{name: _composed(own) for name, own in {
         "square": lambda x: x * x, "silu": lambda x: x * ops.sigmoid(x), "gelu": _gelu,
         "expm1": lambda x: ops.exp(x) - 1, "log1p": lambda x: ops.log(x + 1),
-        "attention": _attention,
     }.items()},
+    "attention": _composed(_attention),
     "softmax": _unary("Softmax", axis=-1), "log_softmax": _unary("LogSoftmax", axis=-1), "ne": _not_equal,
     "affine": _affine, "conv": _conv, "pad": _pad, "clip": _clip, "where": _where, "argmax": _argmax,
     "cumsum": _cumsum, "zeros_like": _like(0), "ones_like": _like(1), "one_hot": _one_hot, "take_last": _picked,
