@@ -21,6 +21,7 @@ from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, UntrustedError
 from etude.base.stacks import answer_requests
 from etude.checkpoint import plain
+from etude.checkpoint.hub import from_hub
 from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
@@ -252,7 +253,8 @@ def is_path(run_dir: Any) -> bool:
 
 def read_run(path: Path, expect: tuple[str, ...], skip: tuple[str, ...] = (), best: bool = False) -> Loaded:
     """The state of a run in a checkpoint file, or in the newest complete checkpoint of a run directory, or its best;
-    `expect` and `skip` as in `checkpoint.read`. CheckpointError where there is none."""
+    `expect` and `skip` as in `checkpoint.read`. path: may be `hub:OWNER/NAME`. CheckpointError where there is none."""
+    path = from_hub(path)
     if path.is_file():
         if "agent" in checkpoint.inspect(path).components:
             raise _own_agent(path)

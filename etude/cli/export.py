@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,4 +39,6 @@ def main(arguments: Sequence[str]) -> int:
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         out = options.out or Path(path.absolute().stem + (FORMATS[options.to].suffix or f"-{options.to}"))
         say(f"{run.export(out, options.to)}: {FORMATS[options.to].about}")
+        if then := FORMATS[options.to].then:
+            say(f"  {then.format(path=shlex.quote(str(out)))}")
     return 0

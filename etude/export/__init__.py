@@ -20,6 +20,7 @@ class Format(NamedTuple):
     module: str
     suffix: str
     about: str
+    then: str = ""
 
 
 FORMATS = {
@@ -27,6 +28,7 @@ FORMATS = {
     "onnx": Format("etude.export.onnx_file", ".onnx", "a model of ONNX, opset 17, checked by onnxruntime"),
     "torch": Format("etude.export.torch_file", ".pt2", "a program of torch.export"),
     "safetensors": Format("etude.export.weights_file", ".safetensors", "the weights by name, with the config"),
+    "hub": Format("etude.export.hub_folder", "", "a folder for Hugging Face's hub", "hf upload OWNER/NAME {path}"),
 }
 
 

@@ -58,6 +58,7 @@ def load(
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
+    path: also `hub:OWNER/NAME` or `hub:OWNER/NAME@REVISION`, of Hugging Face's hub; such a run acts.
     env, config: needed again where they were not names and numbers (a callable, a network of your own).
     agent: needed again where the run was given an agent of your own; of several policies, a dict of those that are
         needed, such as functions.
