@@ -38,10 +38,11 @@ def translation_of(env: Any, layout: SpaceConversion) -> Translation:
 class AgentTranslation:
     """Of one agent: observations and actions of the environment's spaces, whole numbers of Discrete ones as `int`.
 
-    conversions: the same of arrays, for each of several agents by name; "": of one. frames: how many are stacked.
+    conversions: the same of arrays, for each of several agents by name; "": of one. frames: how many are stacked, whose
+    space is `frame`.
     """
 
-    frames = 1
+    frames, frame = 1, None
 
     def __init__(self, layout: SpaceConversion):
         self.conversions = {"": layout}
@@ -69,6 +70,7 @@ class StackedTranslation(AgentTranslation):
     def __init__(self, env: FrameStack, layout: SpaceConversion):
         super().__init__(layout)
         self._single, self.frames = Observations(env.env.observation_space), env.count
+        self.frame: Any = self._single.source
         self._frames: Frames = ()
 
     def observe(self, observation: Any, info: dict[str, Any] | None, first: bool) -> Tree:
@@ -86,7 +88,7 @@ class StackedTranslation(AgentTranslation):
 class JointTranslation:
     """Of several agents: dicts by agent, of those that act now."""
 
-    frames = 1
+    frames, frame = 1, None
 
     def __init__(self, env: MultiAgentEnvironment, layout: SpaceConversion):
         self.conversions = {name: SpaceConversion(*own) for name, own in env.conversions.items()}

@@ -17,7 +17,6 @@ import numpy as np
 from etude import __version__, ops
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import ACTION_MASK, Shifted, Space, leaves, tree_of
-from etude.envs.adapter import SpaceConversion
 from etude.envs.texts import is_text
 from etude.explore.policies import best_of
 from etude.losses.masks import MaskedValues, allowed_only
@@ -56,40 +55,36 @@ class ExportedPolicy:
     """The policy of one agent, with the best actions.
 
     engine: acts in NumPy, with the present weights. agent: whose observation and action it is, of several; "": of one.
-    conversion: between the environment's units and the agent's. frames: how many an observation stacks.
+    translation: between the environment's units and the agent's.
 
+    source: the space of what is observed, single frames where they are stacked. space: that of actions.
     observed, memory: the inputs. Where something is remembered there is one more, `first` [N] bool: the observation is
-    the first of an episode. Outputs are the leaves of the action, by the names in `actions`, in the order of its space,
-    `space`; `next_` and the name of what is remembered; and what the action is the best of: `values` of actions, or the
+    the first of an episode. Outputs are the leaves of the action, by the names in `actions`, in the order of its space;
+    `next_` and the name of what is remembered; and what the action is the best of: `values` of actions, or the
     parameters of a distribution, such as `logits`, for actions as agents see them.
     """
 
-    def __init__(self, engine: Any, agent: str, conversion: SpaceConversion, frames: int):
-        self._engine, self._agent, self._conversion, self._frames = engine, agent, conversion, frames
-        source = conversion.observations.source
+    def __init__(self, engine: Any, agent: str, translation: Any):
+        conversion = translation.conversions[agent]
+        self._engine, self._agent, self._conversion, self._frames = engine, agent, conversion, translation.frames
+        source = conversion.observations.source if translation.frame is None else translation.frame
         if texts := [".".join(map(str, path)) for path, leaf in leaves(source) if is_text(leaf)]:
             raise ConfigError(f"The observation {texts[0]!r} is a text, which no format takes: train without it.")
         self.source: Space = source
         self.space: Space = conversion.actions.source
-        self.observed = [self._input(path, leaf) for path, leaf in leaves(source)]
+        self.observed = [_input(path, leaf) for path, leaf in leaves(source)]
         if conversion.observations.reads_infos:
             flags = conversion.observations.space.spaces[MASK].shape  # type: ignore[attr-defined]
             self.observed.append(Input(MASK, np.dtype(bool), flags))
-        masks = (None, (MASK,))
-        self._stacked = [each for each in self.observed if frames > 1 and each.path not in masks]
+        masks = (None, (MASK,))  # are those of the newest frame
+        self._stacked = [each for each in self.observed if self._frames > 1 and each.path not in masks]
         self.memory = [
-            each._replace(name=each.name.replace("observation", FRAMES, 1), shape=(frames, *each.shape))
+            each._replace(name=each.name.replace("observation", FRAMES, 1), shape=(self._frames, *each.shape))
             for each in self._stacked
         ]
         if engine.state_size:
             self.memory.append(Input(STATE, np.dtype(np.float32), (engine.state_size,)))
         self.actions = [_named("action", path) for path, _ in leaves(self.space)]
-
-    def _input(self, path: tuple[Any, ...], leaf: Space) -> Input:
-        shape = tuple(leaf.shape or ())
-        stacked = self._frames > 1 and path != (MASK,)
-        dtype = np.dtype((leaf.given if isinstance(leaf, Shifted) else leaf).dtype)
-        return Input(_named("observation", path), dtype, shape[1:] if stacked else shape, path)
 
     @property
     def inputs(self) -> list[Input]:
@@ -107,6 +102,14 @@ class ExportedPolicy:
 
     def __call__(self, inputs: Mapping[str, Any], weights: Mapping[str, Any]) -> dict[str, Any]:
         """Outputs by name, of inputs and weights by name; all of one kind of array."""
+        return self._computed(inputs, self._engine.layout.bind(weights))
+
+    def act(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The same, as the engine computes it."""
+        return self._computed(inputs, self._engine.layout.bind(self.weights()) if self._agent else self._engine)
+
+    def _computed(self, inputs: Mapping[str, Any], agent: Any) -> dict[str, Any]:
+        """agent: `act` as of agents, or engines."""
         found: dict[str, Any] = {}
         observed = {each.name: inputs[each.name] for each in self.observed}
         for each, kept in zip(self._stacked, self.memory, strict=False):
@@ -114,14 +117,13 @@ class ExportedPolicy:
             found[NEXT + kept.name] = observed[each.name]
         tree = tree_of(self.source, iter([observed[each.name] for each in self.observed if each.path is not None]))
         seen = self._conversion.observations.converted(tree, observed.get(MASK))
-        agent = self._engine.layout.bind(weights)
         if self._engine.state_size:
             state = ops.where(ops.expand_dims(inputs[FIRST], -1), 0.0, inputs[STATE])
             output, found[NEXT + STATE] = agent.act(seen, state)
         else:
             output = agent.act_alone(self._agent, seen) if self._agent else agent.act(seen)
         actions = self._conversion.actions.converted(best_of(output))
-        return {**_parts(output), **dict(zip(self.actions, actions, strict=True)), **found}
+        return {**parts_of(output), **dict(zip(self.actions, actions, strict=True)), **found}
 
     def trace(self) -> dict[str, Traced]:
         """The outputs, as steps of a program from the inputs, whose weights are constants by name."""
@@ -140,9 +142,7 @@ class ExportedPolicy:
                 found[each.name][:] = rng.random((n, *each.shape)) < 0.5
                 found[each.name].reshape(n, -1)[:, rng.integers(each.shape[-1])] = 1
             else:
-                stacked = self._frames > 1
-                parts = [np.asarray(at(value, each.path)) for value in values]
-                found[each.name][:] = [part[-1] if stacked else part for part in parts]
+                found[each.name][:] = [at(value, each.path) for value in values]
         if self.memory:
             found[FIRST] = rng.random(n) < 0.2
         for each in self.memory:
@@ -151,14 +151,19 @@ class ExportedPolicy:
         return found
 
 
-def _parts(output: Any, name: str = "") -> dict[str, Any]:
+def parts_of(output: Any, name: str = "") -> dict[str, Any]:
     """What an agent's `act` returned, by name."""
     if isinstance(output, MaskedValues):
         return {"values": allowed_only(output)}
     if not isinstance(output, tuple):
         return {name or "values": output}
     each: Any = zip(getattr(output, "_fields", range(len(output))), output, strict=True)
-    return {key: x for part, own in each for key, x in _parts(own, f"{name}.{part}" if name else str(part)).items()}
+    return {key: x for part, own in each for key, x in parts_of(own, f"{name}.{part}" if name else str(part)).items()}
+
+
+def _input(path: tuple[Any, ...], leaf: Space) -> Input:
+    dtype = np.dtype((leaf.given if isinstance(leaf, Shifted) else leaf).dtype)
+    return Input(_named("observation", path), dtype, tuple(leaf.shape or ()), path)
 
 
 def _named(what: str, path: tuple[Any, ...]) -> str:
@@ -173,21 +178,20 @@ def _followed(frames: Any, newest: Any, first: Any, count: int) -> Any:
     return ops.where(first, begun, ops.concatenate([frames[:, 1:], newest], 1))
 
 
-def policies_of(policy: TrainedPolicy) -> dict[str, ExportedPolicy]:
-    """The policy of a run, by "", or that of each agent whose policy is a network, by its name."""
-    agent, conversions, frames = policy.agent, policy.translation.conversions, policy.translation.frames
+def policies_of(policy: TrainedPolicy, engine: Any = None) -> dict[str, ExportedPolicy]:
+    """The policy of a run, by "", or that of each agent whose policy is a network, by its name.
+
+    engine: what acts; None: NumPy. ConfigError where that cannot.
+    """
+    agent, translation = policy.agent, policy.translation
     try:
-        engine = policy.in_numpy()
+        engine = engine or policy.in_numpy()
     except NetworkError as problem:
         raise ConfigError(f"{type(agent).__name__} cannot be exported: {problem}") from problem
     if isinstance(agent, PolicyAgents):
-        driven = {name: policy for policy in (*agent.learners, *agent.frozen) for name in agent.subsets[policy].agents}
-        return {
-            name: ExportedPolicy(engine.of[driven[name]], name, own, frames)
-            for name, own in conversions.items()
-            if name in driven
-        }
-    return {name: ExportedPolicy(engine, name, own, frames) for name, own in conversions.items()}
+        driven = {name: own for own in (*agent.learners, *agent.frozen) for name in agent.subsets[own].agents}
+        return {name: ExportedPolicy(engine.of[own], name, translation) for name, own in driven.items()}
+    return {name: ExportedPolicy(engine, name, translation) for name in translation.conversions}
 
 
 def exported(run: Any, path: Path, suffix: str = "") -> dict[Path, ExportedPolicy]:
