@@ -29,6 +29,7 @@ COMMANDS = {
     "estimate": ("etude.cli.estimate", "Estimate what a trained agent would earn, from recorded episodes."),
     "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),
     "board": ("etude.cli.board", "Show runs as a web page, live: a table, curves, videos."),
+    "serve": ("etude.cli.serve", "Answer observations over HTTP with a trained policy."),
     "export": ("etude.cli.export", "Write a trained policy as files that need no etude."),
     "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
     "data": ("etude.cli.data", "Describe recorded data: spaces, episodes, returns, damage."),

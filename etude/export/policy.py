@@ -16,7 +16,7 @@ import numpy as np
 
 from etude import __version__, ops
 from etude.base.errors import ConfigError, NetworkError
-from etude.base.spaces import ACTION_MASK, Shifted, Space, leaves, tree_of
+from etude.base.spaces import ACTION_MASK, Shifted, Space, Spaces, leaves, tree_of
 from etude.envs.texts import is_text
 from etude.explore.policies import best_of
 from etude.losses.masks import MaskedValues, allowed_only
@@ -57,7 +57,8 @@ class ExportedPolicy:
     engine: acts in NumPy, with the present weights. agent: whose observation and action it is, of several; "": of one.
     translation: between the environment's units and the agent's.
 
-    source: the space of what is observed, single frames where they are stacked. space: that of actions.
+    source: the space of what is observed, single frames where they are stacked. space: that of actions. spaces: of what
+    the agent sees and does.
     observed, memory: the inputs. Where something is remembered there is one more, `first` [N] bool: the observation is
     the first of an episode. Outputs are the leaves of the action, by the names in `actions`, in the order of its space;
     `next_` and the name of what is remembered; and what the action is the best of: `values` of actions, or the
@@ -72,6 +73,7 @@ class ExportedPolicy:
             raise ConfigError(f"The observation {texts[0]!r} is a text, which no format takes: train without it.")
         self.source: Space = source
         self.space: Space = conversion.actions.source
+        self.spaces: Spaces = conversion.spaces
         self.observed = [_input(path, leaf) for path, leaf in leaves(source)]
         if conversion.observations.reads_infos:
             flags = conversion.observations.space.spaces[MASK].shape  # type: ignore[attr-defined]

@@ -41,6 +41,7 @@ class Client:
         if address.scheme not in ("http", "https") or not address.hostname:
             raise ValueError(f"url = {url!r}; expected one such as http://127.0.0.1:9900.")
         made = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
+        self._base = address.path.rstrip("/")
         self._connection = made(address.hostname, address.port, timeout=max(30.0, patience))
         self._headers = {"Content-Type": "application/json"}
         if token is not None:
@@ -98,7 +99,7 @@ class Client:
         until, wait = time.monotonic() + self._patience, 0.01
         while True:
             try:
-                self._connection.request(method, path, data, self._headers)
+                self._connection.request(method, self._base + path, data, self._headers)
                 answer = self._connection.getresponse()
                 status, text = answer.status, answer.read()
                 why = f"{status}"

@@ -37,7 +37,32 @@ class ClientLimits:
         checks.positive(self, "body", "episodes", "connections", "rate", "silence", "wait")
 
 
-class Clients:
+class Listening:
+    """Where to listen for clients, as `http.Address` has it.
+
+    address: "HOST:PORT". token: what clients must send; ConfigError where other machines reach the address, and there
+    is none. limits: see `ClientLimits`. ssl_certfile, ssl_keyfile: paths of a certificate and of its key, for https.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        token: str | None = None,
+        limits: ClientLimits | None = None,
+        ssl_certfile: str | None = None,
+        ssl_keyfile: str | None = None,
+    ):
+        self.host, self.port = address_of(address)
+        if not (token or is_loopback(self.host)):
+            raise ConfigError(
+                f"{address} can be reached from other machines, and would answer anyone there: give a token= (the "
+                "environment variable ETUDE_TOKEN), or listen on 127.0.0.1."
+            )
+        self.address, self.token, self.limits = address, token, limits or ClientLimits()
+        self.ssl_certfile, self.ssl_keyfile = ssl_certfile, ssl_keyfile
+
+
+class Clients(Listening):
     """In the place of the environment of a `Run`: what clients play is learned from.
 
     address: "HOST:PORT" to listen on, such as "127.0.0.1:9900".
@@ -60,14 +85,7 @@ class Clients:
         ssl_certfile: str | None = None,
         ssl_keyfile: str | None = None,
     ):
-        self.host, self.port = address_of(address)
-        if not (token or is_loopback(self.host)):
-            raise ConfigError(
-                f"Clients: {address} can be reached from other machines, and would let anyone there steer the run: "
-                "give a token= (the environment variable ETUDE_TOKEN), or listen on 127.0.0.1."
-            )
-        self.address, self.token, self.limits = address, token, limits or ClientLimits()
-        self.ssl_certfile, self.ssl_keyfile = ssl_certfile, ssl_keyfile
+        super().__init__(address, token, limits, ssl_certfile, ssl_keyfile)
         if isinstance(spaces, Path) or isinstance(spaces, str) and spaces.endswith(".json"):
             spaces, masks = _read(Path(spaces))
         self.environment: EnvironmentSpec = _SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces

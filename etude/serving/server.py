@@ -107,7 +107,10 @@ class PolicyServer:
         self._due = False  # whether the inbox will be emptied in this turn of the loop
         self._taking, self._enough = threading.Lock(), threading.Event()
         self._problem: BaseException | None = None
-        self._http = HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
+        self._http = self._listen(address)
+
+    def _listen(self, address: Address) -> HttpServer:
+        return HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
 
     def serve(self, take: Callable[[list[Post]], bool]) -> None:
         """Give posts to `take`, in the thread of the server, until it returns True: first all that have come in since

@@ -1,5 +1,7 @@
 """Runs of every kind of policy that is exported, untrained: their weights are random."""
 
+import importlib.util
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
@@ -105,4 +107,11 @@ CASES = {
         engine="torch",
     ),
 }
-AGENTS = ["maddpg", "mappo shared", "ppo shared", "several"]
+
+
+def load(folder):
+    """The module act.py of an exported policy."""
+    spec = importlib.util.spec_from_file_location("act", folder / "act.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,0 +1,269 @@
+"""Trained policies as a service: the routes of clients, of which nothing is learned, and the best actions.
+
+All that ask at a time are one forward pass. A policy is a function of arrays (`Served`): what it remembers of an
+episode is kept here.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, Protocol
+
+import numpy as np
+
+from etude.base.errors import EtudeError
+from etude.base.spaces import ACTION_MASK, Space, Spaces, tree_of
+from etude.serving import bodies
+from etude.serving.http import Address, Answer, Content, HttpServer, Route
+from etude.serving.server import PolicyServer, Post
+
+Load = Callable[[], "Mapping[str, Served] | None"]  # policies by name; None: they are those of the last call
+_COUNTERS = {
+    "actions": "Actions that were given.",
+    "forward_passes": "Forward passes that computed them.",
+    "acting_seconds": "Seconds that they took.",
+    "episodes": "Episodes that have ended.",
+    "loads": "Times that the policy was loaded.",
+}
+
+
+class Served(Protocol):
+    """A policy in the environment's own units; see `export.ExportedPolicy`."""
+
+    source: Space
+    space: Space
+    spaces: Spaces
+    observed: list[Any]
+    memory: list[Any]
+    actions: list[str]
+
+    def act(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs [N, ...] by name of inputs [N, ...] by name."""
+
+
+@dataclass(slots=True)
+class _Playing:
+    """An open episode: what the policy remembers of it, nothing at its start; its length, and its return."""
+
+    memory: dict[str, np.ndarray] = field(default_factory=dict)
+    length: int = 0
+    total: float = 0.0
+
+
+class ServedPolicy(PolicyServer):
+    """The episodes that clients play with one policy."""
+
+    def __init__(self, address: Address, policy: Served):
+        self.counts = dict.fromkeys(_COUNTERS, 0.0)
+        self._playing: dict[str, _Playing] = {}
+        self.use(policy)
+        env: Any = SimpleNamespace(observation_space=policy.source, action_space=policy.space)
+        super().__init__(address, env, policy.spaces, samples=False)
+
+    def _listen(self, address: Address) -> Any:
+        return None  # one server listens for all policies
+
+    def use(self, policy: Served) -> None:
+        """Act with this policy from now on, also in open episodes."""
+        self._policy = policy
+        self.counts["loads"] += 1
+
+    def routes(self, prefix: str) -> list[Route]:
+        """Those of clients, below this prefix, and one for single observations."""
+
+        async def act(body: dict[str, Any]) -> Answer:
+            inputs = self._inputs(body)
+            outputs = self._act([inputs], [_Playing()])
+            shown = {
+                name: [x if np.isfinite(x) else None for x in value[0].ravel().tolist()]
+                for name, value in outputs.items()
+                if name not in self._policy.actions and not name.startswith("next_")
+            }
+            return 200, {"action": self._action(outputs, 0), "output": shown}
+
+        own = Route("POST", "/v1/act", "Ask for the action of an observation that begins an episode.", act)
+        return [replace(route, path=prefix + route.path) for route in (*self._routes(), own)]
+
+    def start(self, http: HttpServer) -> None:
+        """Answer what comes in at this server."""
+        self._http = http
+        threading.Thread(target=self._serve, name="etude-service", daemon=True).start()
+
+    def _serve(self) -> None:
+        try:
+            self.serve(self._answer)
+        except EtudeError:  # the server was closed
+            return
+
+    def sweep(self) -> None:
+        """See `HttpServer`."""
+        self._sweep()
+
+    @property
+    def open(self) -> int:
+        """How many episodes are open."""
+        return len(self._open)
+
+    # -- acting --------------------------------------------------------------------------------------------------------
+
+    def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
+        post = super()._parsed(name, kind, body, reward)  # which refuses what does not fit
+        if post.kind == "act":
+            post.observation = self._arrays(body)
+        return post
+
+    def _inputs(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
+        super()._parsed("", "act", body, 0.0)
+        return self._arrays(body)
+
+    def _arrays(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
+        """An observation [1, ...] by the names of the policy's inputs."""
+        observation, found = bodies.value_of(self._policy.source, body.get("observation"), "observation"), {}
+        for each in self._policy.observed:
+            if each.path is None:
+                mask = body.get(ACTION_MASK)
+                value = np.ones(each.shape, bool) if mask is None else bodies.array(mask, ACTION_MASK) != 0
+            else:
+                value = observation
+                for key in each.path:
+                    value = value[key]
+            found[each.name] = np.asarray(value, each.dtype).reshape(1, *each.shape)
+        return found
+
+    def _answer(self, posts: list[Post]) -> bool:
+        """Answer all that came in together. See `PolicyServer.serve`."""
+        asking = [post for post in posts if post.kind == "act"]
+        for post in asking:
+            playing = self._playing.setdefault(post.episode, _Playing())
+            playing.length, playing.total = playing.length + 1, playing.total + post.reward
+        if asking:
+            playing_now = [self._playing[post.episode] for post in asking]
+            outputs = self._act([post.observation for post in asking], playing_now)
+            for i, post in enumerate(asking):
+                if post.action is None:
+                    post.answer({"action": self._action(outputs, i)})
+                else:
+                    post.acted(post.action)
+        for post in posts:
+            if post.kind != "act":
+                ended = self._playing.pop(post.episode, _Playing())
+                self.counts["episodes"] += 1
+                post.answer({"length": ended.length, "return": ended.total + post.reward})
+        return False
+
+    def _act(self, inputs: list[dict[str, np.ndarray]], playing: list[_Playing]) -> dict[str, np.ndarray]:
+        """What the policy computes for these observations, of which the episodes remember their part."""
+        start, policy = time.perf_counter(), self._policy
+        together = {name: np.concatenate([each[name] for each in inputs]) for name in inputs[0]}
+        if policy.memory:
+            begun = {each.name: each.zeros(1) for each in policy.memory}
+            kept = [own.memory if _kinds(own.memory) == _kinds(begun) else begun for own in playing]
+            together["first"] = np.array([memory is begun for memory in kept])
+            together |= {name: np.concatenate([memory[name] for memory in kept]) for name in begun}
+        outputs = policy.act(together)
+        for i, own in enumerate(playing):
+            own.memory = {each.name: outputs[f"next_{each.name}"][i : i + 1] for each in policy.memory}
+        self.counts["actions"] += len(playing)
+        self.counts["forward_passes"] += 1
+        self.counts["acting_seconds"] += time.perf_counter() - start
+        return outputs
+
+    def _action(self, outputs: Mapping[str, np.ndarray], i: int) -> Any:
+        own = (outputs[name][i] for name in self._policy.actions)
+        return bodies.plain(tree_of(self._policy.space, own))
+
+
+def _kinds(memory: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    return {name: (value.dtype, value.shape[1:]) for name, value in memory.items()}
+
+
+class PolicyService:
+    """Answers clients from the moment that it is made until it is closed. ConfigError where it cannot listen.
+
+    sources: what loads policies, by the name of a run. Where they are of several agents, each is served as RUN-AGENT. A
+    policy has its routes below /NAME, a single one without it, too.
+    """
+
+    def __init__(self, address: Address, sources: Mapping[str, Load]):
+        self._sources = dict(sources)
+        self.policies: dict[str, ServedPolicy] = {}
+        self._failures = 0
+        for run, load in self._sources.items():
+            for agent, policy in (load() or {}).items():
+                self.policies[_name(run, agent)] = ServedPolicy(address, policy)
+        routes = [route for name, policy in self.policies.items() for route in policy.routes(f"/{name}")]
+        if len(self.policies) == 1:
+            routes += next(iter(self.policies.values())).routes("")
+        self._http = HttpServer(address, [*routes, *self._own_routes()], "etude: trained policies", self._sweep)
+        for served in self.policies.values():
+            served.start(self._http)
+
+    def reload(self) -> list[str]:
+        """Load policies of which there are newer ones: what went wrong. The present ones then go on."""
+        problems = []
+        for run, load in self._sources.items():
+            try:
+                for agent, policy in (load() or {}).items():
+                    self.policies[_name(run, agent)].use(policy)
+            except (EtudeError, OSError, KeyError) as problem:
+                self._failures += 1
+                problems.append(f"{run}: {problem}")
+        return problems
+
+    @property
+    def ends(self) -> bool:
+        """Whether it does not answer any more."""
+        return self._http.ends
+
+    def close(self) -> None:
+        """End it. May be called twice."""
+        self._http.close()
+
+    def _sweep(self) -> None:
+        for policy in self.policies.values():
+            policy.sweep()
+
+    def _own_routes(self) -> list[Route]:
+        async def health(query: dict[str, Any]) -> Answer:
+            return 200, {"status": "ok", "policies": list(self.policies)}
+
+        async def metrics(query: dict[str, Any]) -> Answer:
+            return 200, Content(self.metrics().encode(), PROMETHEUS)
+
+        return [
+            Route("GET", "/healthz", "Whether it answers.", health, public=True),
+            Route("GET", "/metrics", "Counts in Prometheus' text format.", metrics, answer=PROMETHEUS),
+        ]
+
+    def metrics(self) -> str:
+        """Counts of all policies in Prometheus' text format."""
+        lines = []
+        for name, about in _COUNTERS.items():
+            rows = {policy: own.counts[name] for policy, own in self.policies.items()}
+            lines += _metric(f"etude_{name}_total", "counter", about, rows)
+        rows = {policy: own.open for policy, own in self.policies.items()}
+        lines += _metric("etude_open_episodes", "gauge", "Episodes that are open.", rows)
+        failures = ["# HELP etude_load_failures_total Times that a newer policy could not be loaded."]
+        failures += ["# TYPE etude_load_failures_total counter", f"etude_load_failures_total {self._failures}"]
+        return "\n".join([*lines, *failures]) + "\n"
+
+
+PROMETHEUS = "text/plain; version=0.0.4"
+
+
+def _metric(name: str, kind: str, about: str, rows: Mapping[str, float]) -> list[str]:
+    return [
+        f"# HELP {name} {about}",
+        f"# TYPE {name} {kind}",
+        *(f'{name}{{policy="{policy}"}} {value:g}' for policy, value in rows.items()),
+    ]
+
+
+def _name(run: str, agent: str) -> str:
+    """What paths call a policy."""
+    name = f"{run}-{agent}" if agent else run
+    return "".join(each if each.isalnum() and each.isascii() or each in "-_" else "_" for each in name)[:64]
