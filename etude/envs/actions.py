@@ -63,6 +63,7 @@ class RawActions:
 
     def __init__(self, space: Box):
         self._low, self._high, self._dtype = space.low, space.high, space.dtype
+        self._cast_to = space.dtype.name  # which takes NumPy microseconds to find
         self._finite = Finite()
         with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
             self.space = Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
@@ -85,7 +86,7 @@ class RawActions:
         if self._dtype.kind != "f":
             action = ops.rint(ops.clip(action, self._low, self._high))  # a cast of what does not fit would wrap around
         # Rounding must not leave the bounds.
-        return ops.clip(ops.cast(action, self._dtype.name), self._low, self._high)
+        return ops.clip(ops.cast(action, self._cast_to), self._low, self._high)
 
 
 class _IntegerActions:
@@ -93,14 +94,14 @@ class _IntegerActions:
 
     def __init__(self, space: Discrete | MultiDiscrete | MultiBinary):
         self._start = None if isinstance(space, MultiBinary) or np.all(space.start == 0) else space.start
-        self._dtype = space.dtype
+        self._cast_to = np.dtype(space.dtype).name
         self.space = from_zero(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
         return np.array(self.converted(action))
 
     def converted(self, action: Any) -> Any:
-        return ops.cast(action if self._start is None else action + self._start, self._dtype.name)
+        return ops.cast(action if self._start is None else action + self._start, self._cast_to)
 
 
 class Actions:

@@ -116,6 +116,7 @@ class _Leaf:
         self.source, self.key = (space.given if isinstance(space, Shifted) else space), key
         self.shape = tuple(space.shape or ())
         self.dtype = storage_dtype(space)
+        self._cast_to = self.dtype.name  # which takes NumPy microseconds to find
         self._finite = Finite(self.dtype) if self.dtype.kind == "f" else None
         self.start = space.start if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0) else None
         self._origin = space.origin if isinstance(space, Shifted) else None
@@ -127,8 +128,8 @@ class _Leaf:
         return self.gather(array)  # iterating over a batched array gives its rows
 
     def converted(self, x: Any) -> Any:
-        x = ops.cast(x if self._origin is None else x - self._origin, self.dtype.name)
-        return x if self.start is None else ops.cast(x - self.start, self.dtype.name)
+        x = ops.cast(x if self._origin is None else x - self._origin, self._cast_to)
+        return x if self.start is None else ops.cast(x - self.start, self._cast_to)
 
     def gather(self, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         try:
