@@ -147,11 +147,11 @@ class Environments(Protocol):
         Raises EnvironmentFault with environment, episode, step and key for what breaks the contract.
         """
 
-    def state(self) -> list[dict]:
+    def state(self) -> list[dict[str, Any]]:
         """For each environment, plain data from which `restore` replays the open episode: episode, seed, actions, and
         its task where there is one."""
 
-    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+    def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Replay the open episodes. Returns observations [N, ...] and the positions whose replay differed or that
         cannot be replayed, which were reset to a new episode instead."""
 

@@ -16,7 +16,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.schedules import Linear, plain
 
 
-def _ends(value: Any) -> tuple:
+def _ends(value: Any) -> tuple[Any, ...]:
     return value.values if isinstance(value, Linear) else (value,)
 
 

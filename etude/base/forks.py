@@ -60,7 +60,7 @@ def check_own_workers(process: int) -> None:
         )
 
 
-def when_dropped(holder: Any, function: Callable[..., Any], *arguments: Any) -> weakref.finalize:
+def when_dropped(holder: Any, function: Callable[..., Any], *arguments: Any) -> weakref.finalize[..., Any]:
     """Call a function once nothing holds an object any more; not at the end of the program, and not in a process that
     was forked since, which has a copy."""
     found = weakref.finalize(holder, _here, os.getpid(), function, arguments)

@@ -57,7 +57,7 @@ def episode_seed(run_seed: RunSeed, environment: int, episode: int) -> int:
     return int(_entropy(run_seed, "episode", environment, episode).generate_state(1)[0] >> 1)
 
 
-def generator_state(rng: np.random.Generator) -> dict:
+def generator_state(rng: np.random.Generator) -> dict[str, Any]:
     """The state of a PCG64 generator as plain numbers and strings, fit for JSON."""
     state = rng.bit_generator.state
     return {
@@ -93,7 +93,7 @@ def check_generator(saved: Stored) -> None:
     held["uinteger"].whole(0, 2**32 - 1)
 
 
-def restore_generator(rng: np.random.Generator, state: dict) -> None:
+def restore_generator(rng: np.random.Generator, state: dict[str, Any]) -> None:
     """Put a generator where `generator_state` found it."""
     rng.bit_generator.state = {
         "bit_generator": "PCG64",

@@ -341,7 +341,7 @@ def describe(space: Space) -> str:
     return type(space).__name__
 
 
-def to_json(space: Space) -> dict:
+def to_json(space: Space) -> dict[str, Any]:
     """A space as plain data, fit for JSON."""
     if isinstance(space, Hybrid):
         return {"hybrid": [to_json(space.numbers), to_json(space.choices)]}
@@ -369,7 +369,7 @@ def to_json(space: Space) -> dict:
     )
 
 
-def from_json(data: dict) -> Space:
+def from_json(data: dict[str, Any]) -> Space:
     """The space that `to_json` described."""
     kind, value = next(iter(data.items()))
     if kind == "box":

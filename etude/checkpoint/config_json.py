@@ -137,7 +137,7 @@ class _Reader:
             return _float(data) if set(data) == {"float"} else self.value(dict, data, place)
         return data
 
-    def instance(self, kind: Any, data: dict, place: str) -> Any:
+    def instance(self, kind: Any, data: dict[str, Any], place: str) -> Any:
         name = str(data["class"])
         candidate = kind if isinstance(kind, type) and kind.__name__ == name else self.known.get(name)
         if candidate is None or kind is not Any and not (isinstance(kind, type) and issubclass(candidate, kind)):
@@ -148,7 +148,7 @@ class _Reader:
             raise _Misfit
         return self.dataclass(candidate, {key: item for key, item in data.items() if key != "class"}, place)
 
-    def dataclass(self, kind: Any, data: dict, place: str) -> Any:
+    def dataclass(self, kind: Any, data: dict[str, Any], place: str) -> Any:
         fields = {field.name: field for field in dataclasses.fields(kind) if field.init}
         for name in data:
             if name not in fields:

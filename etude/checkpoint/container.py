@@ -97,7 +97,9 @@ class MemberReader:
             raise ValueError("it does not match its checksum")
 
 
-def write_container(file: BinaryIO, members: Iterable[tuple[str, Iterable[bytes | memoryview]]], meta: dict) -> None:
+def write_container(
+    file: BinaryIO, members: Iterable[tuple[str, Iterable[bytes | memoryview]]], meta: dict[str, Any]
+) -> None:
     """Write a checkpoint in one pass. members: names, and their bytes in pieces."""
     start = _START.pack(MAGIC, VERSION)
     file.write(start)

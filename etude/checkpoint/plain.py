@@ -98,7 +98,7 @@ class _Splitter:
             raise Unstorable(f"{place or 'it'} is an integer of {value.bit_length()} bits; expected at most 8192")
         return value
 
-    def _dict(self, value: dict, place: str) -> dict:
+    def _dict(self, value: dict[str, Any], place: str) -> dict[str, Any]:
         for key in value:
             if type(key) is not str:
                 raise Unstorable(f"{place or 'it'} is a dict with the key {key!r}; expected keys that are strings")

@@ -113,7 +113,7 @@ def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
     return dtype, shape, begin, end
 
 
-def _read_arrays(source: Source, entries: list[tuple], size: int) -> dict[str, np.ndarray]:
+def _read_arrays(source: Source, entries: list[tuple[Any, ...]], size: int) -> dict[str, np.ndarray]:
     position = 0
     for name, dtype, shape, begin, end in entries:  # all of them, before anything is allocated
         if begin != position or end - begin != math.prod(shape) * dtype.itemsize:

@@ -108,7 +108,7 @@ def struct_rule(info: Any) -> Any:
     return StructConstructorSpec(info.type, tuple(fields))
 
 
-def _default(field: dataclasses.Field, whole: Any) -> Any:
+def _default(field: dataclasses.Field[Any], whole: Any) -> Any:
     import tyro
 
     if dataclasses.is_dataclass(whole):

@@ -88,7 +88,7 @@ class NumpyEngine:
         return tuple(sorted(read))
 
 
-class _Recorder(dict):
+class _Recorder(dict[str, Any]):
     """Variables of a part that note which of them are looked up."""
 
     def __init__(self, variables: Mapping[str, Any], part: str, read: set[str]):

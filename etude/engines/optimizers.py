@@ -78,7 +78,7 @@ _UPDATES: dict[type, Callable[[Any, Gradient, Moments], tuple[Any, Moments]]] = 
 }  # fmt: skip
 
 
-def norm_of(gradients: list) -> Any:
+def norm_of(gradients: list[Any]) -> Any:
     """The joint norm of some arrays."""
     return ops.sqrt(sum(ops.sum(gradient * gradient) for gradient in gradients))
 

@@ -49,7 +49,7 @@ class StrategyReplicas:
         rank, size = _place(strategy)
         self.group: MessageGroup | None = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
 
-    def scope(self) -> contextlib.AbstractContextManager:
+    def scope(self) -> contextlib.AbstractContextManager[object]:
         """Variables that are made in this context are those of the replicas."""
         return self.strategy.scope()
 
@@ -75,7 +75,7 @@ class StrategyReplicas:
         """The number of the replica that calls it, from 0."""
         return tf.distribute.get_replica_context().replica_id_in_sync_group
 
-    def run(self, function: Callable[..., Any], arguments: tuple) -> Any:
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Call a function on every replica."""
         return self.strategy.run(function, args=arguments)
 
@@ -159,7 +159,7 @@ class ScheduledReplicas(StrategyReplicas):
         """0: each worker has a whole batch."""
         return tf.constant(0)
 
-    def run(self, function: Callable[..., Any], arguments: tuple) -> Any:
+    def run(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         """Call the function: a scheduled step is a worker's own."""
         return function(*arguments)
 
@@ -171,7 +171,7 @@ class ScheduledReplicas(StrategyReplicas):
         """What the worker found."""
         return found
 
-    def schedule(self, function: Any, rows: Sequence[tuple]) -> list[Any]:
+    def schedule(self, function: Any, rows: Sequence[tuple[Any, ...]]) -> list[Any]:
         """Call a tf.function with each of these arguments, on any worker; what it returned, in NumPy."""
         with self.explained():
             scheduled = [self._coordinator.schedule(function, args=row) for row in rows]

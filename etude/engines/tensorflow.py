@@ -41,7 +41,7 @@ class TensorFlowBackend:
 
     def compile(self, function: Any) -> Any:
         compiled = tf.function(function, jit_compile=self._xla, autograph=False)
-        traced: dict[tuple, Any] = {}  # by the shapes of what was passed
+        traced: dict[tuple[Any, ...], Any] = {}  # by the shapes of what was passed
 
         def call(own: Any, *passed: Any) -> Any:
             check_home(self.name)
@@ -77,7 +77,7 @@ class TensorFlowBackend:
         traced = tf.function(step, autograph=False).get_concrete_function(specs[0], slices, specs[1])
         outputs = traced.structured_outputs[1]
 
-        def body(i: Any, carry: Any, arrays: list) -> Any:
+        def body(i: Any, carry: Any, arrays: list[Any]) -> Any:
             carry, outputs = traced(carry, tf.nest.map_structure(lambda x: x[i], inputs), constant)
             return i + 1, carry, [array.write(i, x) for array, x in zip(arrays, _present(outputs), strict=True)]
 
@@ -100,5 +100,5 @@ class TensorFlowBackend:
         return tf.nest.map_structure(lambda x: np.array(x), tree)
 
 
-def _present(outputs: tuple) -> list:
+def _present(outputs: tuple[Any, ...]) -> list[Any]:
     return [x for x in outputs if x is not None]

@@ -281,7 +281,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
         findings.add(Found("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates."), "note")
 
 
-def _check_step(result: tuple, env: gym.Env[Any, Any], findings: _Findings) -> None:
+def _check_step(result: tuple[Any, ...], env: gym.Env[Any, Any], findings: _Findings) -> None:
     observation, reward, terminated, truncated, info = result
     findings.add(check_observation(observation, env.observation_space))
     for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:

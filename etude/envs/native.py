@@ -141,11 +141,11 @@ class NativeEnvironments:
             final = {}
         return self._observe(observation, infos), numbers, *flags, final
 
-    def state(self) -> list[dict]:
+    def state(self) -> list[dict[str, Any]]:
         """The number of each open episode; a simulator cannot replay more."""
         return [{"episode": int(episode)} for episode in self._episode]
 
-    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+    def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Start new episodes everywhere, numbered on from those of `state`."""
         self._episode[:] = [saved["episode"] for saved in state]
         self._resets = int(self._episode.max()) + 1  # no seed that a reset has had before
@@ -161,7 +161,9 @@ class NativeEnvironments:
         """Close the simulator, with a warning where that fails. May be called twice."""
         close_all(self._open, self.name)
 
-    def _end(self, ended: np.ndarray, observation: Any, infos: dict) -> tuple[dict[int, Tree], Any, dict]:
+    def _end(
+        self, ended: np.ndarray, observation: Any, infos: dict[str, Any]
+    ) -> tuple[dict[int, Tree], Any, dict[str, Any]]:
         """The final observations by position, and the observations and infos of all with the next episodes begun."""
         positions = np.flatnonzero(ended).tolist()
         final = {i: self._final(i, *self._last(i, observation, infos)) for i in positions}
@@ -175,7 +177,7 @@ class NativeEnvironments:
         self._length[ended] = 0
         return final, observation, infos
 
-    def _last(self, i: int, observation: Any, infos: dict) -> tuple[Any, dict]:
+    def _last(self, i: int, observation: Any, infos: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         if not self._same_step:
             return trees.rows(observation, i), _row(infos, i)
         if "final_obs" not in infos:
@@ -185,13 +187,13 @@ class NativeEnvironments:
         last = infos["final_obs"]
         return trees.rows(last, i) if isinstance(last, dict | tuple) else last[i], _row(infos.get("final_info", {}), i)
 
-    def _final(self, i: int, last: Any, info: dict) -> Tree:
+    def _final(self, i: int, last: Any, info: dict[str, Any]) -> Tree:
         try:
             return self._layout.observations.gather_final(last, info)
         except Mismatch as problem:
             raise self._where(i).mismatch(problem) from None
 
-    def _observe(self, observation: Any, infos: dict) -> Tree:
+    def _observe(self, observation: Any, infos: dict[str, Any]) -> Tree:
         try:
             return self._layout.observations.batch(observation, infos)
         except Mismatch as problem:
@@ -230,7 +232,7 @@ class NativeEnvironments:
                 raise self._where(i).fault(wrong)
         return array.astype(bool)
 
-    def _raw_reset(self, seed: int) -> tuple[Any, dict]:
+    def _raw_reset(self, seed: int) -> tuple[Any, dict[str, Any]]:
         try:
             result = self._simulator.reset(seed=seed)
         except RAISED as problem:

@@ -169,7 +169,7 @@ class LoopEnvironments:
             return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
         return observation, numbers, np.array(terminated, bool), np.array(truncated, bool), final
 
-    def state(self) -> list[dict]:
+    def state(self) -> list[dict[str, Any]]:
         """For each environment its episode, seed and actions so far, and the leaves of the observation to compare; its
         task, where it was given one."""
         assert self._replayable, "nothing was kept to replay"
@@ -185,7 +185,7 @@ class LoopEnvironments:
             for i in range(len(self._envs))
         ]
 
-    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+    def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Replay the open episodes; where a replay differs, begin the next one. See `protocols.Environments`."""
         self._log.clear()
         self._logged = self._taken
@@ -240,7 +240,7 @@ class LoopEnvironments:
             self._givers = [task_giver(env, self.name) for env in self._envs]
         return self._givers[i]
 
-    def _ended(self, i: int, result: tuple) -> bool:
+    def _ended(self, i: int, result: tuple[Any, ...]) -> bool:
         """Whether the episode ended with this step; EnvironmentFault where its flags do not say."""
         _, _, terminated, truncated, _ = result
         wrong = explain_flag("terminated", terminated) or explain_flag("truncated", truncated)
@@ -248,7 +248,7 @@ class LoopEnvironments:
             raise self._where(i).fault(wrong)
         return bool(terminated or truncated)
 
-    def _end(self, i: int, result: tuple) -> Tree:
+    def _end(self, i: int, result: tuple[Any, ...]) -> Tree:
         """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
         observation, reward, _, _, info = result
         self._check_reward(i, reward)
@@ -324,7 +324,7 @@ class LoopEnvironments:
         trees.put(joined, list(places), observation)
         return joined
 
-    def _replay(self, i: int, saved: dict) -> tuple[Any, dict[str, Any]] | None:
+    def _replay(self, i: int, saved: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
         self._start[i], self._skipped[i] = self._taken, 0
         self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)

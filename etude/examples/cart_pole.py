@@ -4,12 +4,13 @@ environment, one for each agent."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+Named = dict[str, Any]  # by agent
 POSITIONS = [0, 2]  # of what CartPole-v1 observes: the cart's position and the pole's angle
 EMBEDDINGS = np.array([[0.5, 0.5, -0.5, 0.5], [0.5, -0.5, 0.5, 0.5]], np.float32)  # of pushing left and right
 
@@ -85,7 +86,7 @@ class CartPoles:
     count: the number of agents. render_mode: of the first agent's CartPole.
     """
 
-    metadata = {"name": "cart_poles", "render_modes": ["human", "rgb_array"]}
+    metadata: ClassVar[dict[str, Any]] = {"name": "cart_poles", "render_modes": ["human", "rgb_array"]}
 
     def __init__(self, count: int = 4, render_mode: str | None = None):
         self.possible_agents: list[str] = [f"pole_{i}" for i in range(count)]
@@ -97,13 +98,13 @@ class CartPoles:
             for name, mode in zip(self.possible_agents, modes, strict=True)
         }
 
-    def observation_space(self, agent: str) -> gym.Space:
+    def observation_space(self, agent: str) -> gym.Space[Any]:
         return self._poles[agent].observation_space
 
-    def action_space(self, agent: str) -> gym.Space:
+    def action_space(self, agent: str) -> gym.Space[Any]:
         return self._poles[agent].action_space
 
-    def reset(self, seed: int | None = None, options: dict | None = None) -> tuple[dict, dict]:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Named, Named]:
         """Observations and infos by agent. seed: each pole begins with a seed of its own, drawn from it."""
         self.agents = list(self.possible_agents)
         seeds = np.random.SeedSequence(seed).generate_state(len(self.agents)).tolist()
@@ -112,7 +113,7 @@ class CartPoles:
         }
         return observations, {name: {} for name in self.agents}
 
-    def step(self, actions: dict[str, Any]) -> tuple[dict, dict, dict, dict, dict]:
+    def step(self, actions: Named) -> tuple[Named, Named, Named, Named, Named]:
         """Observations, rewards, terminations, truncations and infos of the agents that act."""
         steps = {name: self._poles[name].step(action) for name, action in actions.items()}
         self.agents = [name for name, (_, _, terminated, truncated, _) in steps.items() if not terminated | truncated]

@@ -48,7 +48,7 @@ class RandomSeats(AECEnv):
     def action_space(self, agent: str) -> Any:
         return self.env.action_space(self._seat[agent])
 
-    def reset(self, seed: int | None = None, options: dict | None = None) -> None:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         self.env.reset(seed=seed, options=options)
         rng = self._seeds if seed is None else np.random.default_rng(seed)
         seats = self.env.possible_agents if rng.random() < 0.5 else self.env.possible_agents[::-1]
@@ -118,7 +118,7 @@ class ConnectFour(AECEnv):
     def action_space(self, agent: str) -> Any:
         return self._action_space
 
-    def reset(self, seed: int | None = None, options: dict | None = None) -> None:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         rng = self._seeds if seed is None else np.random.default_rng(seed)
         first = AGENTS[int(rng.random() >= 0.5)] if self.begins is None else self.begins
         second = AGENTS[1 - AGENTS.index(first)]
@@ -128,7 +128,7 @@ class ConnectFour(AECEnv):
         self._free = [ROWS] * COLUMNS  # rows of each column
         self._mask, self._none = np.ones(COLUMNS, np.int8), np.zeros(COLUMNS, np.int8)
         self._over, self._returns = False, dict.fromkeys(AGENTS, 0.0)
-        self.infos: dict[str, dict] = {agent: {} for agent in AGENTS}
+        self.infos: dict[str, dict[str, Any]] = {agent: {} for agent in AGENTS}
 
     def step(self, action: int | None) -> None:
         agent = self.agent_selection

@@ -99,6 +99,6 @@ def to_steps(episodes: Sequence[Episode]) -> Steps:
     )
 
 
-def _column(parts: list) -> trees.Tree:
+def _column(parts: list[Any]) -> trees.Tree:
     """[L, ...] of every episode, joined: [T, 1, ...]."""
     return trees.map(lambda leaf: leaf[:, None], trees.concatenate(parts))

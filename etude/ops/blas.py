@@ -19,7 +19,7 @@ SETTINGS = (
 SMALL = 8_192
 
 
-def one_thread(largest: int) -> AbstractContextManager:
+def one_thread(largest: int) -> AbstractContextManager[object]:
     """A context in which NumPy's BLAS computes with one thread, where matrices have up to so many numbers."""
     return _NOTHING if largest < SMALL else _limit()
 
@@ -50,11 +50,11 @@ class _OneThread:
             library.set_num_threads(number)
 
 
-_NOTHING: AbstractContextManager = nullcontext()
+_NOTHING: AbstractContextManager[object] = nullcontext()
 
 
 @functools.cache
-def _limit() -> AbstractContextManager:
+def _limit() -> AbstractContextManager[object]:
     if any(name in os.environ for name in SETTINGS):
         return _NOTHING
     from threadpoolctl import ThreadpoolController

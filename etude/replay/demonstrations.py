@@ -27,7 +27,7 @@ class Demonstrations:
 
     def __init__(self, advantages: Advantages, expert: Buffer, reward: Callable[..., np.ndarray]):
         self._advantages, self._expert, self._reward = advantages, expert, reward
-        self._basis: tuple = ()
+        self._basis: tuple[object, ...] = ()
         self._ring: Any = None  # the ring with learned rewards
 
     @property

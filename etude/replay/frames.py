@@ -135,7 +135,7 @@ class FrameStacks:
             faults.append(f"{len(numbers)} rows begin episodes, but {len(self.starts)} first stacks are kept")
         return faults
 
-    def state(self, rows: int) -> dict:
+    def state(self, rows: int) -> dict[str, Any]:
         return {"inner": self.inner.state(rows), "start": self.start[:rows], "starts": self.starts.state()}
 
     def check_state(self, saved: Stored, rows: int, ended: np.ndarray, limits: list[tuple[Any, Any]]) -> None:
@@ -145,7 +145,7 @@ class FrameStacks:
         start = held["start"].array(np.int32, (rows,), -1)
         check_numbers(held["start"], start[start >= 0], *self.starts.check_state(held["starts"], limits))
 
-    def restore(self, state: dict, rows: int) -> None:
+    def restore(self, state: dict[str, Any], rows: int) -> None:
         self.inner.restore(state["inner"], rows)
         self.start[:rows] = state["start"]
         self.starts.restore(state["starts"])

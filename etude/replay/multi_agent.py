@@ -127,7 +127,7 @@ class MultiAgentAdvantages(Stateless):
 
     def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: Scale = 1.0):
         self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
-        self._basis: tuple = ()
+        self._basis: tuple[object, ...] = ()
         self._estimates: dict[str, np.ndarray] = {}
 
     def adjust(self, hyper: Mapping[str, float]) -> None:

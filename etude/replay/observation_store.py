@@ -64,7 +64,7 @@ class ObservationStore:
         self.storage.require(row_bytes * size, "The final observations in the replay", "Lower the replay's capacity.")
         self.rows = trees.map(lambda leaf: self.storage.grown(leaf, size), self.rows)
 
-    def state(self) -> dict:
+    def state(self) -> dict[str, Any]:
         rows = {path: leaf[: self.used] for path, leaf in trees.items(self.rows, "rows")}
         return {"used": self.used, "free": np.array(self.free, np.int64), **rows}
 
@@ -83,7 +83,7 @@ class ObservationStore:
             held[place].array(leaf.dtype, (used, *leaf.shape[1:]), *ends)
         return used, free
 
-    def restore(self, state: dict) -> None:
+    def restore(self, state: dict[str, Any]) -> None:
         self.clear()
         if state["used"] > self.size:
             self._grow(state["used"])

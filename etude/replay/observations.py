@@ -96,7 +96,7 @@ class Whole:
             faults.append("a final observation that is needed is marked as free")
         return faults
 
-    def state(self, rows: int) -> dict:
+    def state(self, rows: int) -> dict[str, Any]:
         kept = {path: leaf[:rows] for path, leaf in trees.items(self.kept, "kept")}
         return {"final": self.final[:rows], "finals": self.finals.state(), **kept}
 
@@ -110,7 +110,7 @@ class Whole:
         final = held["final"].array(np.int32, (rows,))
         check_numbers(held["final"], final[ended], *self.finals.check_state(held["finals"], limits))
 
-    def restore(self, state: dict, rows: int) -> None:
+    def restore(self, state: dict[str, Any], rows: int) -> None:
         for path, leaf in trees.items(self.kept, "kept"):
             leaf[:rows] = state[path]
         self.final[:rows] = state["final"]

@@ -121,7 +121,7 @@ class Advantages(Stateless):
 
     def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
         self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
-        self._basis: tuple = ()
+        self._basis: tuple[object, ...] = ()
         self._estimates: dict[str, np.ndarray] = {}
 
     def adjust(self, hyper: Mapping[str, float]) -> None:

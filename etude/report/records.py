@@ -78,7 +78,7 @@ class MetricsRecorder:
 
     def _clear(self) -> None:
         self._start, self._due = (self._step, self._clock()), False
-        self._episodes: tuple = ()
+        self._episodes: tuple[Any, ...] = ()
         self._values: dict[str, list[np.ndarray]] = {}
         self._learned: list[dict[str, float]] = []
         self._updates = 0

@@ -51,19 +51,19 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
     return count
 
 
-def _start(writer: Generator) -> None:
+def _start(writer: Generator[object, np.ndarray | None, None]) -> None:
     with warnings.catch_warnings():
         # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
         warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
         writer.send(None)
 
 
-def _stop(writer: Generator | None) -> None:
+def _stop(writer: Generator[object, np.ndarray | None, None] | None) -> None:
     if writer is not None:
         writer.close()
 
 
-def _checked(frame: np.ndarray, count: int, shape: tuple | None) -> np.ndarray:
+def _checked(frame: np.ndarray, count: int, shape: tuple[int, ...] | None) -> np.ndarray:
     """A frame with even height and width (H.264 needs that), or a message that says what is wrong with it."""
     given = f"{type(frame).__name__} {getattr(frame, 'shape', '')} {getattr(frame, 'dtype', '')}".strip()
     if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:

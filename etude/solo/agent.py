@@ -44,7 +44,7 @@ class SessionState:
     pending: dict[str, Any] | None = None  # a restored state, until a session is built
     save_data: bool = True  # whether checkpoints hold the replay
     param: Any = None
-    made_with: tuple[tuple, dict[str, Any]] = ((), {})  # the arguments of the agent's class
+    made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments of the agent's class
 
     @property
     def chief(self) -> bool:

@@ -35,7 +35,7 @@ def with_goal(observation: Tree) -> np.ndarray:
     return np.concatenate([observation["observation"], observation["desired_goal"]], axis=-1)
 
 
-def by_agent(observation: Tree) -> tuple:
+def by_agent(observation: Tree) -> tuple[Any, ...]:
     """A tuple of what each agent observes."""
     return observation["agents"]
 

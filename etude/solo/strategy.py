@@ -40,7 +40,7 @@ class StrategyArguments:
         return settings if size is None else dataclasses.replace(settings, batch=size)
 
 
-def strategy_arguments(arguments: tuple, named: dict[str, Any]) -> tuple[StrategyArguments, dict[str, Any]]:
+def strategy_arguments(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[StrategyArguments, dict[str, Any]]:
     """Positional and named arguments of `distributed_training`, in which the batch size may be missing, as (its own,
     the options of `train`); ConfigError for too many, and for one that is given twice."""
     names = _IN_ORDER if arguments and isinstance(arguments[0], int) else _IN_ORDER[1:]

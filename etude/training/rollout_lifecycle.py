@@ -32,7 +32,7 @@ class RolloutLifecycle:
         self._make_explorer, self._make_rollout, self._spaces, self._seed = make_explorer, make_rollout, spaces, seed
         self._rollout: Rollout | None = None
         self._explorer: Explorer | None = None
-        self._left: dict | None = None  # the state that the next rollout is to continue from
+        self._left: dict[str, Any] | None = None  # the state that the next rollout is to continue from
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
         self._task: Any = None
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`

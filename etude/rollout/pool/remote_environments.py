@@ -214,7 +214,7 @@ class RemoteEnvironments:
         """Start a new episode everywhere; observations [N, ...]."""
         return trees.concatenate(self._supervisor.ask_all({worker.number: ResetAll() for worker in self._workers}))
 
-    def state(self) -> list[dict]:
+    def state(self) -> list[dict[str, Any]]:
         """The open episodes."""
         answers = self._supervisor.ask_all({worker.number: SaveState() for worker in self._workers}, again=False)
         failed = [worker for worker, answer in zip(self._workers, answers, strict=True) if isinstance(answer, Failure)]
@@ -224,7 +224,7 @@ class RemoteEnvironments:
             raise Interrupted
         return [saved for part in answers for saved in part]
 
-    def restore(self, state: list[dict]) -> tuple[Tree, list[int]]:
+    def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Replay the open episodes."""
         requests = {worker.number: RestoreState([state[i] for i in self._of(worker)]) for worker in self._workers}
         answers = self._supervisor.ask_all(requests)

@@ -85,7 +85,7 @@ def acting_engine(
 ) -> UserAgentEngine:
     """An engine that only acts, for an agent whose class names its `framework`."""
 
-    def no_arguments(batch: Batch) -> tuple:
+    def no_arguments(batch: Batch) -> tuple[Any, ...]:
         raise ConfigError("This engine was made to act and has no optimizer to learn with.")
 
     return make_engine(agent, [], AgentInterface(spaces, no_arguments, convert, agents), framework=agent.framework)

@@ -37,7 +37,7 @@ class AgentInterface:
     """
 
     spaces: Spaces
-    loss_arguments: Callable[[Batch], tuple]
+    loss_arguments: Callable[[Batch], tuple[Any, ...]]
     convert: Callable[[Tree], Any]
     agents: int | None = None
     update_targets: bool = False
@@ -211,7 +211,7 @@ class UserAgentEngine:
         written is learned with from then on; the loss is traced anew at the first such change alone."""
         return self._backend.optimizer_settings(name)
 
-    def _arguments(self, batches: Batch) -> tuple:
+    def _arguments(self, batches: Batch) -> tuple[Any, ...]:
         """The arguments of the loss, stacked; ConfigError for an engine that cannot learn."""
         arguments = tuple(self._interface.loss_arguments(batches))
         if len(arguments) != 5:

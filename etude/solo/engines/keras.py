@@ -66,11 +66,11 @@ class KerasVariables:
             if not isinstance(holder, keras.random.SeedGenerator)
         }
 
-    def scope(self) -> AbstractContextManager:
+    def scope(self) -> AbstractContextManager[object]:
         """The context in which variables are made."""
         return nullcontext() if self._replicas is None else self._replicas.scope()
 
-    def explained(self) -> AbstractContextManager:
+    def explained(self) -> AbstractContextManager[object]:
         """Turns the loss of a process that holds variables into a ReplicaError."""
         return nullcontext() if self._replicas is None else self._replicas.explained()
 
@@ -197,7 +197,7 @@ class KerasParts:
         trained = {id(variable) for variable in self.trained}
         return [variable for variable in self.variables.by_name.values() if id(variable) not in trained]
 
-    def settings(self) -> tuple:
+    def settings(self) -> tuple[Any, ...]:
         """What the optimizers' code holds as constants."""
         return tuple(
             (name, None if (i, name) in self._scalars else value)

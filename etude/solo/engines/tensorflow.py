@@ -192,6 +192,6 @@ def _row(tree: Any, i: Any) -> Any:
 
 def _outputs_of(function: Callable[[], Any]) -> Any:
     """What a function returns, as tensors of a graph that is thrown away: their dtypes and shapes are known then."""
-    found: list = []
+    found: list[Any] = []
     tf.function(lambda: found.append(function()), autograph=False).get_concrete_function()
     return found[0]

@@ -240,7 +240,7 @@ class TorchAgentBackend:
             groups = [_tensors_of(group) for group in saved["param_groups"]]
             optimizer.load_state_dict({**saved, "state": moments, "param_groups": groups})
 
-    def _threads(self, busy: int) -> AbstractContextManager:
+    def _threads(self, busy: int) -> AbstractContextManager[object]:
         return limited(threads_for(self.variables.by_name.values(), busy))
 
     def _tensors(self, tree: Any) -> Any:
