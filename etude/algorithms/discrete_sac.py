@@ -48,7 +48,8 @@ class DiscreteSAC(Agent):
     actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.masked, self.choices = spaces.masked, int(spaces.action.n)
+        self.masked: bool = spaces.masked
+        self.choices: int = int(spaces.action.n)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.actor: Part = make(self.config.actor_network, spaces.observation, outputs=self.choices)
         self.critic: DiscreteTwinCritic = DiscreteTwinCritic.make(make, self.config.critic_network, spaces)

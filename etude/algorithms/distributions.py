@@ -119,7 +119,8 @@ class MixturePolicy(Policy):
         if spec.component == "beta":
             check_bounded(spaces, "beta components")
         super().__init__(spaces)
-        self.spec, self.size = spec, width(spaces.action)
+        self.spec: DistributionSpec = spec
+        self.size: int = width(spaces.action)
         self.outputs: int = spec.components * (1 + 2 * self.size)
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
@@ -173,7 +174,8 @@ class OwnPolicy(Policy):
 
     def __init__(self, spaces: Spaces, own: OwnDistribution):
         super().__init__(spaces)
-        self._own, self.outputs = own, own.outputs
+        self.outputs: int = own.outputs
+        self._own = own
 
     def around(self, network: Part, make: Maker, initial_log_std: float | None) -> dict[str, Part]:
         return {"policy": network}

@@ -52,7 +52,7 @@ class IQL(Agent):
         critic = self.config.critic_network
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
-        self.actor = self.policy.make(make, self.config.actor_network)
+        self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network)
         self.state_value: Part = make(critic, spaces.observation, outputs=1)
         self.critic = twin_critic(make, critic, spaces)
         self.critic_target = target(self.critic, tau="tau")

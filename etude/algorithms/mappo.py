@@ -67,7 +67,8 @@ class MAPPO(CentralisedCritics):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
-        self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
+        self.agents: dict[str, Spaces] = spaces.agents
+        self.driven: dict[str, tuple[str, ...]] = self.policies.driven(spaces.agents)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         there = Box(0.0, 1.0, (len(self.agents),), np.float32)
         everything = Dict({"all": self.critic_space(spaces), "there": there})

@@ -46,7 +46,7 @@ class MARWIL(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy = policy_for(self.config, spaces, BoundedPolicy)
-        self.actor = self.policy.make(make, self.config.actor_network)
+        self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network)
         self.critic: Part = make(self.config.critic_network, spaces.observation, outputs=1)
 
     def act(self, observation: Tree) -> Any:

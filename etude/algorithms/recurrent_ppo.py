@@ -62,7 +62,8 @@ class RecurrentPPO(Agent):
         critic = make.recurrent(config.critic_network, observed, outputs=1)
         self.model: dict[str, Any] = {**self.policy.around(actor, make, config.initial_log_std), "critic": critic}
         self.objective: ClippedObjective = ClippedObjective()
-        self.actor_size, self.state_size = actor.state_size, actor.state_size + critic.state_size
+        self.actor_size: int = actor.state_size
+        self.state_size: int = actor.state_size + critic.state_size
 
     def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:
         seen, (actor_state, critic_state) = self.normaliser(observation), self._split(state)

@@ -59,7 +59,8 @@ class UntrustedError(CheckpointError):
     def __init__(self, reason: str, again: Mapping[str, str]):
         given = ", ".join(f"{name}={value!r}" for name, value in again.items())
         super().__init__(f"{reason} If you trust it, pass trust=True{given and f', or give {given} yourself'}.")
-        self.reason, self.again = reason, again
+        self.reason: str = reason
+        self.again: Mapping[str, str] = again
 
 
 class DataError(EtudeError, ValueError):

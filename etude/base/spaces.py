@@ -64,7 +64,8 @@ class Hybrid(Box):
     """
 
     def __init__(self, numbers: Box, choices: MultiDiscrete):
-        self.numbers, self.choices = numbers, choices
+        self.numbers: Box = numbers
+        self.choices: MultiDiscrete = choices
         low, high = np.append(numbers.low, np.zeros(choices.shape)), np.append(numbers.high, choices.nvec - 1)
         super().__init__(low.astype(np.float32), high.astype(np.float32), dtype=np.float32)
 
@@ -87,7 +88,7 @@ class Shifted(Box):
 
     def __init__(self, given: Box, origin: Any):
         self.given = given
-        self.origin = np.asarray(origin, np.int64 if given.dtype == np.int64 else np.float64)
+        self.origin: np.ndarray = np.asarray(origin, np.int64 if given.dtype == np.int64 else np.float64)
         if self.origin.shape != given.shape:
             raise ValueError(f"the origin of {describe(given)} has the shape {self.origin.shape}")
         low, high = (np.asarray(end, np.float64) - self.origin for end in (given.low, given.high))
@@ -151,7 +152,7 @@ class ActionLayout:
         self._own, self._alone = space, not parts(space)
         self._shapes = [tuple(leaf.shape or ()) for leaf in each]
         if self._alone:
-            self.space = _flat(each[0])
+            self.space: Any = _flat(each[0])
             return
         boxes = [leaf for leaf in each if isinstance(leaf, Box)]
         nvec = [n for leaf in each for n in choices(leaf)]

@@ -29,7 +29,7 @@ class Lock:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self.held = True
+            self.held: bool = True
         except BlockingIOError:
             holder = os.pread(descriptor, 200, 0).decode(errors="replace")
             os.close(descriptor)

@@ -55,7 +55,7 @@ class RunDirectory:
         )
         self.checkpoints, events, self.video = (self.path / name for name in ("checkpoints", "tensorboard", "video"))
         # TensorBoard calls what it shows as folders are called: runs are told apart below any folder that it is given.
-        self.tensorboard = events if any(events.glob("events.*")) else events / self.path.absolute().name
+        self.tensorboard: Path = events if any(events.glob("events.*")) else events / self.path.absolute().name
         self.best: Path = self.checkpoints / "best.etude"
         self._lock: checkpoint.Lock | None = None
 

@@ -36,7 +36,9 @@ class PolicyEngines:
     state_size = 0
 
     def __init__(self, engines: Mapping[str, Any], subsets: Mapping[str, AgentSubset], spaces: Spaces):
-        self.of, self._subsets, self.spaces = dict(engines), dict(subsets), spaces
+        self.of: dict[str, Any] = dict(engines)
+        self.spaces: Spaces = spaces
+        self._subsets = dict(subsets)
         self.layout: PolicyLayouts = PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
         self.exportable: bool = all(engine.exportable for engine in self.of.values())
         self._owner = {

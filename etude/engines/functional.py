@@ -91,7 +91,7 @@ class FunctionalEngine:
         self._reward = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
         self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
         self._gradients = backend.compile(self._differentiate_all)
-        self.traces = 0
+        self.traces: int = 0
         self._compiler = self  # the engine whose functions are compiled
         self._done = 0  # gradient steps
         self._names: tuple[list[str], list[str]] = ([], [])

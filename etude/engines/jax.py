@@ -25,7 +25,8 @@ class JaxBackend:
     name = "jax"
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.device, self._busy = device, busy
+        self.device: str = device
+        self._busy = busy
 
     def settle(self, layout: ParameterLayout) -> None:
         threads = threads_for(layout.initial.values(), self._busy.learning)

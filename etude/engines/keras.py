@@ -54,7 +54,8 @@ class KerasModule(Part):
     portable = in_numpy = False
 
     def __init__(self, model: Any, several: bool):
-        self.model, self._several = model, several
+        self.model: Any = model
+        self._several = several
         self._trained = [f"{i}.{v.name}" for i, v in enumerate(model.trainable_variables)]
         self._others = [f"state{i}.{v.name}" for i, v in enumerate(model.non_trainable_variables)]
         values = [

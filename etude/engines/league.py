@@ -26,7 +26,8 @@ class LeagueLayout:
     untrained: tuple[str, ...] = ()
 
     def __init__(self, agent: Agent, initial: Weights):
-        self.agent, self.initial = agent, initial
+        self.agent: Agent = agent
+        self.initial: Weights = initial
 
 
 class LeagueOutput:
@@ -37,7 +38,8 @@ class LeagueOutput:
 
     def __init__(self, engine: LeagueEngine, observation: Tree):
         self._engine, self._observation = engine, observation
-        self.numbers, self.chances = engine.numbers, engine.chances
+        self.numbers: np.ndarray = engine.numbers
+        self.chances: np.ndarray = engine.chances
 
     def act(self, slot: int, rows: np.ndarray) -> Any:
         """What the copy in this slot returns for some of the observations."""
@@ -51,10 +53,13 @@ class LeagueEngine:
     exportable = True
 
     def __init__(self, agent: Agent, spaces: Spaces, size: int, name: str = "", device: str = ""):
-        self.name, self.device, self.spaces = name, device, spaces
+        self.name: str = name
+        self.device: str = device
+        self.spaces: Spaces = spaces
         self.slots: list[NumpyEngine] = [NumpyEngine(agent, spaces) for _ in range(size)]
         self.acting: tuple[str, ...] = self.slots[0].read_by_acting()  # the weights of one copy
-        self.numbers, self.chances = np.full(size, -1.0, np.float32), np.zeros(size, np.float32)
+        self.numbers: np.ndarray = np.full(size, -1.0, np.float32)
+        self.chances: np.ndarray = np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
         self.layout: LeagueLayout = LeagueLayout(self.slots[0].layout.agent, self.weights())
 

@@ -59,7 +59,9 @@ class MessageGroup:
     """A `protocols.ProcessGroup` over a transport. Processes of one run trust each other: values are pickled."""
 
     def __init__(self, transport: Transport):
-        self.rank, self.size, self._transport = transport.rank, transport.size, transport
+        self.rank: int = transport.rank
+        self.size: int = transport.size
+        self._transport = transport
         self._left = False
 
     def gather(self, what: str, value: Any) -> list[Any]:

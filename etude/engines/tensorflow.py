@@ -23,7 +23,8 @@ class TensorFlowBackend:
     name = "tensorflow"
 
     def __init__(self, device: str, busy: Busy = Busy(), xla: bool = True):  # noqa: B008  (a tuple)
-        self.device, self._busy, self._xla = device, busy, xla
+        self.device: str = device
+        self._busy, self._xla = busy, xla
 
     def settle(self, layout: ParameterLayout) -> None:
         threads = threads_for(layout.initial.values(), self._busy.learning)

@@ -39,7 +39,8 @@ class TorchEngine:
         self.layout: ParameterLayout = ParameterLayout(
             agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module)
         )
-        self.exportable, self.state_size = self.layout.portable, self.layout.agent.state_size
+        self.exportable: bool = self.layout.portable
+        self.state_size: int = self.layout.agent.state_size
         self.device = device = decide(device, torch.cuda.device_count(), self.layout)
         weights = self.layout.initial.values()
         self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
@@ -248,7 +249,8 @@ class CompiledTorchBackend:
     name = "torch"
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
-        self.device, self._busy = device, busy
+        self.device: str = device
+        self._busy = busy
         self._compiled: Any = None
 
     def settle(self, layout: ParameterLayout) -> None:
@@ -344,7 +346,8 @@ class TorchModule(Part):
     portable = in_numpy = False
 
     def __init__(self, module: torch.nn.Module, several: bool):
-        self.module, self._several = module, several
+        self.module: torch.nn.Module = module
+        self._several = several
         named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.variables: dict[str, Any] = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
         self.frozen: frozenset[str] = frozenset(name for name, _ in module.named_buffers())

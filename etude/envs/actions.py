@@ -66,7 +66,7 @@ class RawActions:
         self._cast_to = space.dtype.name  # which takes NumPy microseconds to find
         self._finite = Finite()
         with np.errstate(over="ignore"):  # a bound beyond float32 is no bound
-            self.space = Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
+            self.space: Box = Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
         """See `BoxActions`."""

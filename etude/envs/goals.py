@@ -47,7 +47,8 @@ class GoalOutcome:
                 "transitions with. Give the environment one, as those of Gymnasium-Robotics have, or leave hindsight "
                 "off."
             )
-        self.name, self._where = source.name, FaultLocation(source.name, 0, -1, 0)
+        self.name: str = source.name
+        self._where = FaultLocation(source.name, 0, -1, 0)
         try:
             result = made.reset(seed=0)
         except RAISED as problem:

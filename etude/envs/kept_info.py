@@ -26,7 +26,8 @@ class KeptInfo:
     """
 
     def __init__(self, names: Sequence[str], note: Callable[[str], None]):
-        self.names, self._note = tuple(names), note
+        self.names: tuple[str, ...] = tuple(names)
+        self._note = note
 
     def of_infos(self, infos: Sequence[Mapping[str, Any]]) -> np.ndarray:
         """From one dict for each environment. Raises WrongInfo."""

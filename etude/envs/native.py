@@ -65,10 +65,11 @@ class NativeEnvironments:
 
         Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
         """
-        self.columns = np.asarray(columns, np.int64)
+        self.columns: np.ndarray = np.asarray(columns, np.int64)
         if simulator.num_envs != len(self.columns):
             raise ConfigError(f"{name} holds {simulator.num_envs} environments; {len(self.columns)} were asked for.")
-        self.name, self._simulator, self._run_seed = name, simulator, run_seed
+        self.name: str = name
+        self._simulator, self._run_seed = simulator, run_seed
         self._open = [simulator]  # nothing, once it is closed
         when_dropped(self, close_all, self._open, name)
         self._same_step, self._restart = restart_of(simulator, name)
@@ -78,9 +79,9 @@ class NativeEnvironments:
         self._resets = 0
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         self.info_names: tuple[str, ...] = tuple(keep_info)
-        self.info = np.empty((0, len(self.info_names)), np.float32)
+        self.info: np.ndarray = np.empty((0, len(self.info_names)), np.float32)
         self._kept_info = KeptInfo(self.info_names, self._note)
-        self.scores = np.zeros(len(self.columns), np.float32)
+        self.scores: np.ndarray = np.zeros(len(self.columns), np.float32)
         _, infos = self._raw_reset(0)
         action, shown = simulator.single_action_space, map(partial(_row, infos), range(len(self.columns)))
         flags = mask_size(action, next(filter(None, shown), {}), masks)

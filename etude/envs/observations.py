@@ -53,7 +53,9 @@ class Mismatch(Exception):
 
     def __init__(self, position: int, key: str, message: str):
         super().__init__(message)
-        self.position, self.key, self.message = position, key, message
+        self.position: int = position
+        self.key: str = key
+        self.message: str = message
 
 
 COARSE = 1e-3  # between float32 numbers from 16,384 on
@@ -325,7 +327,7 @@ class Observations:
             self._mask = _Leaf(MultiBinary(flags), ACTION_MASK)
             self._mask.most = None  # `flat_mask` makes bools of them
         self._all = np.ones(flags, bool)
-        self.space = self._root.space
+        self.space: Space = self._root.space
         self._wrapped = self._mask is not None and not isinstance(space, Dict)
         if self._mask is not None:
             inner = {"observation": self.space} if self._wrapped else dict(self.space.spaces)  # type: ignore[attr-defined]

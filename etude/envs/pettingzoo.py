@@ -65,7 +65,8 @@ class ParallelStepper:
     turns = False
 
     def __init__(self, env: ParallelEnvironment):
-        self._env, self.own = env, _own_names(env)
+        self.own: dict[str, Any] = _own_names(env)
+        self._env = env
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         result = self._env.reset(seed=seed, options=options)
@@ -127,7 +128,8 @@ class TurnStepper:
     turns = True
 
     def __init__(self, env: Any):
-        self._env, self.own = env, _own_names(env)
+        self.own: dict[str, Any] = _own_names(env)
+        self._env = env
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
         self._env.reset(seed=seed, options=options)

@@ -65,8 +65,9 @@ class LoopEnvironments:
         keep_info: names of numbers of `info` that `info` holds after each step. masks: whether an info holds an action
         mask at some step, also where that of the first reset holds none. origins: see `with_origins`.
         """
-        self.columns = np.asarray(columns, np.int64)
-        self.name, self._run_seed = name, run_seed
+        self.columns: np.ndarray = np.asarray(columns, np.int64)
+        self.name: str = name
+        self._run_seed = run_seed
         count = len(self.columns)
         self._envs = [factory() for _ in range(count)]
         when_dropped(self, close_all, self._envs, name)
@@ -98,7 +99,7 @@ class LoopEnvironments:
         self._trim_at = _TRIM
         self._rewards = rewards or ScalarRewards()
         self.reward_shape: tuple[int, ...] = self._rewards.shape
-        self.scores = np.zeros(count, np.float32)
+        self.scores: np.ndarray = np.zeros(count, np.float32)
         first = self._envs[0]
         _, info = self._raw_reset(0, None)  # spaces do not tell whether infos hold an action mask
         flags = mask_size(first.action_space, info, masks) if spaces is None else 0

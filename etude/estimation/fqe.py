@@ -91,7 +91,7 @@ class FQE(Agent):
         self.discrete: bool = isinstance(spaces.action, Discrete)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         if isinstance(spaces.action, Discrete):
-            self.critic = make(self.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
+            self.critic: Part = make(self.config.critic_network, spaces.observation, outputs=int(spaces.action.n))
         else:
             self.critic = make(self.config.critic_network, (spaces.observation, spaces.action), outputs=1)
         self.critic_target: Part = target(self.critic, tau="tau")

@@ -37,8 +37,10 @@ class RandomSeats(AECEnv):
     """
 
     def __init__(self, env: Any, names: tuple[str, str] = AGENTS):
-        self.env, self.possible_agents = env, list(names)
-        self.metadata, self.render_mode = env.metadata, env.render_mode
+        self.env: Any = env
+        self.possible_agents: list[str] = list(names)
+        self.metadata: Any = env.metadata
+        self.render_mode: Any = env.render_mode
         self._seat = dict(zip(names, env.possible_agents, strict=True))
         self._seeds = np.random.default_rng()
 
@@ -104,8 +106,10 @@ class ConnectFour(AECEnv):
     def __init__(self, line_counts: bool = False, begins: str | None = None, render_mode: str | None = None):
         if begins not in (None, *AGENTS):
             raise ConfigError(f"begins = {begins!r}; expected {AGENTS[0]!r}, {AGENTS[1]!r} or None.")
-        self.line_counts, self.begins = line_counts, begins
-        self.render_mode, self.possible_agents = render_mode, list(AGENTS)
+        self.line_counts: bool = line_counts
+        self.begins = begins
+        self.render_mode: str | None = render_mode
+        self.possible_agents = list(AGENTS)
         board, mask = Box(0, 1, (ROWS, COLUMNS, 2), np.uint8), Box(0, 1, (COLUMNS,), np.int8)
         counts = {"columns": Box(0, len(LINES), (COLUMNS, 12), np.float32)} if line_counts else {}
         self._observation_space = Dict({"observation": board, "action_mask": mask, **counts})
@@ -122,7 +126,8 @@ class ConnectFour(AECEnv):
         rng = self._seeds if seed is None else np.random.default_rng(seed)
         first = AGENTS[int(rng.random() >= 0.5)] if self.begins is None else self.begins
         second = AGENTS[1 - AGENTS.index(first)]
-        self.agents, self.agent_selection, self._other = list(AGENTS), first, {first: second, second: first}
+        self.agent_selection: str = first
+        self.agents, self._other = list(AGENTS), {first: second, second: first}
         self._boards = {agent: np.zeros((ROWS, COLUMNS, 2), np.uint8) for agent in AGENTS}
         self._in_lines = {agent: np.zeros(len(LINES), np.int64) for agent in AGENTS}  # stones in each of `LINES`
         self._free = [ROWS] * COLUMNS  # rows of each column

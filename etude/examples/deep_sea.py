@@ -34,9 +34,10 @@ class DeepSea(gym.Env[Any, Any]):
             raise ConfigError(f"DeepSea: size = {size}; expected a whole number of at least 2.")
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"DeepSea draws frames, render_mode='rgb_array', and no window; got {render_mode!r}.")
-        self.size, self.render_mode = size, render_mode
+        self.size: int = size
+        self.render_mode = render_mode
         self._right = np.random.default_rng(mapping_seed).integers(0, 2, (size, size))
-        self.observation_space = Box(0.0, 1.0, (size * size,), np.float32)
+        self.observation_space: Box = Box(0.0, 1.0, (size * size,), np.float32)
         self.action_space: Discrete = Discrete(2)
         self._row = self._column = 0
 

@@ -22,7 +22,7 @@ class FarGoal(gym.Env[np.ndarray, np.integer]):
     moves = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 
     def __init__(self, distance: int = 60):
-        self.distance = distance
+        self.distance: int = distance
 
     def set_task(self, distance: int) -> None:
         """The distance of the goal, in steps, from the next reset on; ValueError for no such number."""
@@ -36,7 +36,8 @@ class FarGoal(gym.Env[np.ndarray, np.integer]):
         super().reset(seed=seed)
         east = int(self.np_random.integers(-self.distance, self.distance + 1))
         north = (self.distance - abs(east)) * int(self.np_random.choice([-1, 1]))
-        self.offset, self.time = np.array([east, north]), 0
+        self.offset: np.ndarray = np.array([east, north])
+        self.time: int = 0
         return self._observation(), {}
 
     def step(self, action: np.integer) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:

@@ -36,8 +36,10 @@ class PointWorld(gym.Env[Any, Any]):
             raise ConfigError(f"PointWorld draws frames, render_mode='rgb_array', and no window; got {render_mode!r}.")
         self.render_mode = render_mode
         plane = Box(0.0, SIDE, (2,), np.float32)
-        self.observation_space = Dict({"observation": plane, "achieved_goal": plane, "desired_goal": plane})
-        self.action_space = Box(-STEP, STEP, (2,), np.float32)
+        self.observation_space: Dict[np.ndarray] = Dict(
+            {"observation": plane, "achieved_goal": plane, "desired_goal": plane}
+        )
+        self.action_space: Box = Box(-STEP, STEP, (2,), np.float32)
         self._position, self._goal, self._t = np.zeros(2, np.float32), np.zeros(2, np.float32), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:

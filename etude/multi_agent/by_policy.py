@@ -155,7 +155,8 @@ class PolicyAgents(MultiAgent):
         learns_from: Any,
     ):
         super().__init__(PolicyConfigs())
-        self.policies, self.turns = policies, turns
+        self.policies: Policies = policies
+        self.turns: LearningTurns = turns
         reading = [name for name, member in members.items() if member.kind != RULE and member.agent.reads_state]
         self.subsets: dict[str, AgentSubset] = subsets_of(spaces, policies, reading)
         self.learns_from = learns_from  # type: ignore[misc]

@@ -48,7 +48,8 @@ class Independent(MultiAgent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None
-        self.agents, self.driven = spaces.agents, self.policies.driven(spaces.agents)
+        self.agents: dict[str, Spaces] = spaces.agents
+        self.driven: dict[str, tuple[str, ...]] = self.policies.driven(spaces.agents)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.built: dict[str, Agent] = {}
         for policy in self.driven:

@@ -63,7 +63,8 @@ class Lstm:
     """
 
     def __init__(self, inputs: int, units: int, initializer: str):
-        self.state_size, self._units = 2 * units, units
+        self.state_size: int = 2 * units
+        self._units = units
         self.parameters: dict[str, Parameter] = _parameters(inputs, units, 4, initializer)
         self.parameters["cell.input.bias"] = Parameter((4 * units,), "forget", units, 1.0)
 

@@ -53,7 +53,8 @@ class DenseActor:
     state_size = 0
 
     def __init__(self, layers: Sequence[Layer], weights: Weights, present: Callable[[Tree], Any]):
-        self.layers, self._present = tuple(layers), present
+        self.layers: tuple[Layer, ...] = tuple(layers)
+        self._present = present
         affine = [layer for layer in self.layers if isinstance(layer, Affine)]
         self.names: tuple[str, ...] = tuple(
             name for layer in affine for name in (layer.kernel, layer.bias) if name is not None

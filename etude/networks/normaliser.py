@@ -74,7 +74,9 @@ class RunningMoments:
 
     def __init__(self, space: Space):
         self.parts: list[NormalisedPart] = normalised_parts(space)
-        self.moments = {name: Moments(0.0, np.zeros(shape), np.ones(shape)) for name, _, shape in self.parts}
+        self.moments: dict[str, Moments] = {
+            name: Moments(0.0, np.zeros(shape), np.ones(shape)) for name, _, shape in self.parts
+        }
 
     def update(self, observation: Tree, rows: Mapping[Path, np.ndarray] | None = None) -> None:
         """Take in observations [T, N, ...]. rows: where those at these places count, [T, N] bool; elsewhere all do."""
@@ -115,8 +117,8 @@ class RunningScale:
     """
 
     def __init__(self, environments: int):
-        self.returns = np.zeros(environments)
-        self.moments = Moments(0.0, 0.0, 1.0)
+        self.returns: np.ndarray = np.zeros(environments)
+        self.moments: Moments = Moments(0.0, 0.0, 1.0)
 
     def update(self, reward: np.ndarray, ended: np.ndarray, columns: np.ndarray, gamma: float) -> None:
         """Take in rewards [T, N] and episode ends [T, N] of some columns."""
@@ -161,8 +163,9 @@ class RunningScales:
     def __init__(self, environments: int, driven: Mapping[str, Sequence[int]]):
         self.driven: dict[str, list[int]] = {policy: list(places) for policy, places in driven.items()}
         shape = environments, sum(map(len, self.driven.values()))
-        self.returns, self.waiting = np.zeros(shape), np.zeros(shape, bool)
-        self.moments = {policy: Moments(0.0, 0.0, 1.0) for policy in self.driven}
+        self.returns: np.ndarray = np.zeros(shape)
+        self.waiting: np.ndarray = np.zeros(shape, bool)
+        self.moments: dict[str, Moments] = {policy: Moments(0.0, 0.0, 1.0) for policy in self.driven}
 
     def update(self, reward: np.ndarray, turns: Any, columns: np.ndarray, gamma: float) -> None:
         """Take in rewards [T, N, agents] and turns (`multi_agent.joint.Turns`) of some columns."""

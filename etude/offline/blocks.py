@@ -98,7 +98,7 @@ class EpisodeAssembler:
     """
 
     def __init__(self) -> None:
-        self.incomplete = 0
+        self.incomplete: int = 0
         self._parts: list[dict[str, Any]] = []  # rows [M, ...], by the names that they have in `Steps`
         self._rows = 0
         self._ended: list[_Ended] = []

@@ -28,7 +28,8 @@ class Builder:
     """
 
     def __init__(self, spaces: Spaces, environment: str | None = None, output: Writer | None = None):
-        self.source, self._environment, self._output = spaces, environment, output
+        self.source: Spaces = spaces
+        self._environment, self._output = environment, output
         self._open: dict[Hashable, list[tuple[Tree, np.ndarray, np.float32, dict[str, np.ndarray]]]] = {}
         self._names: frozenset[str] | None = None  # of extras
         self._episodes: list[Episode] = []

@@ -58,7 +58,8 @@ class Reader:
         self._shuffle = shuffle
         with local(self.files[0]) as path:
             first = FileStream(path, spaces)
-        self.source, self.environment = first.spaces, first.metadata.get("environment")
+        self.source: Spaces = first.spaces
+        self.environment: Any | None = first.metadata.get("environment")
 
     @property
     def spaces(self) -> Spaces:

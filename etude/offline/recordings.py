@@ -22,7 +22,8 @@ class Recording:
     """The files of one name."""
 
     def __init__(self, folder: Path, name: str, suffix: str):
-        self.folder, self._name, self._suffix = folder, name, suffix
+        self.folder: Path = folder
+        self._name, self._suffix = name, suffix
         self._shard = re.compile(rf"{re.escape(name)}-(\d{{5,}}){re.escape(suffix)}")
         self._open = re.compile(rf"\.{re.escape(name)}-(\d+)\.(last|best){re.escape(suffix)}")
 

@@ -23,7 +23,8 @@ class FileStream:
     """
 
     def __init__(self, path: Path, spaces: Spaces | None = None):
-        self.path, self._form = path, format_of(path)
+        self.path: Path = path
+        self._form = format_of(path)
         self.metadata = parsed(self._form.about(path), path)
         self.spaces: Spaces = spaces_of(self.metadata, spaces, path)
         self.transitions = self.dropped = 0

@@ -122,7 +122,8 @@ class AdvantageSequences:
     """
 
     def __init__(self, length: int, advantages: Advantages):
-        self.length, self.advantages = length, advantages
+        self.length: int = length
+        self.advantages: Advantages = advantages
 
     @property
     def reward_scale(self) -> float:

@@ -26,7 +26,9 @@ class EpisodeReturns:
     """
 
     def __init__(self, gamma: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
-        self.gamma, self.value, self.reward_scale = gamma, value, reward_scale
+        self.gamma: float = gamma
+        self.value: Callable[[Tree], np.ndarray] = value
+        self.reward_scale: float = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""

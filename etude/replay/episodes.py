@@ -18,8 +18,12 @@ class EpisodeIndex:
     """
 
     def __init__(self, kind: np.ndarray, head: np.ndarray, filled: np.ndarray, written: np.ndarray):
-        self.kind, self.head, self.filled, self.written = kind, head, filled, written
-        self.environments, self.slots = len(head), len(kind) // len(head)
+        self.kind: np.ndarray = kind
+        self.head: np.ndarray = head
+        self.filled: np.ndarray = filled
+        self.written: np.ndarray = written
+        self.environments: int = len(head)
+        self.slots: int = len(kind) // len(head)
         self._ages = np.zeros(0, np.int32)  # [rows] once they were asked for; in the oldest episode perhaps too large
         self._seen = np.zeros_like(written)
 

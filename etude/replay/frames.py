@@ -32,7 +32,10 @@ class FrameStacks:
     def __init__(
         self, template: Tree, kind: np.ndarray, environments: int, stack: int, storage: RamStorage | FileStorage
     ):
-        self.template, self.kind, self.environments, self.stack = template, kind, environments, stack
+        self.template: Tree = template
+        self.kind: np.ndarray = kind
+        self.environments: int = environments
+        self.stack: int = stack
         if not has_stacks(template, stack):
             raise ConfigError(
                 f"frame_stack = {stack}, but no observation is a stack of {stack} frames, of shape ({stack}, n, ...); "

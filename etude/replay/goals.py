@@ -91,7 +91,10 @@ class Relabelled:
     """
 
     def __init__(self, ring: RingView, chosen: np.ndarray, goal: Tree, rewards: GoalRewards):
-        self.ring, self.chosen, self.goal, self.rewards = ring, chosen, goal, rewards
+        self.ring: RingView = ring
+        self.chosen: np.ndarray = chosen
+        self.goal: Tree = goal
+        self.rewards: GoalRewards = rewards
         self.spaces, self.episodes = ring.spaces, ring.episodes
         self.locate, self.ahead, self.actions, self.stored = ring.locate, ring.ahead, ring.actions, ring.stored
 

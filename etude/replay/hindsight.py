@@ -85,8 +85,12 @@ class Hindsight:
                 "Hindsight cannot be combined with advantages: those of a policy that acted for other goals are not "
                 "defined. Use a view of transitions, OneStep or NStep, and an algorithm that learns off-policy."
             )
-        self.view, self.rng, self.strategy, self.share = view, rng, strategy, share
-        self.rewards, self._differ = GoalRewards(reward_done), differ
+        self.view: TransitionView = view
+        self.rng: np.random.Generator = rng
+        self.strategy: str = strategy
+        self.share: float = share
+        self.rewards: GoalRewards = GoalRewards(reward_done)
+        self._differ = differ
 
     @property
     def reward_scale(self) -> float:

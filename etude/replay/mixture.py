@@ -38,12 +38,14 @@ class MixedReplay:
         self, buffers: Mapping[str, Buffer], shares: Mapping[str, float], rng: np.random.Generator, online: str | None
     ):
         _require_parts(buffers, shares, online)
-        self.buffers, self.rng, self._online = dict(buffers), rng, online
+        self.buffers: dict[str, Buffer] = dict(buffers)
+        self.rng: np.random.Generator = rng
+        self._online = online
         total = sum(shares.values())
         self.shares: dict[str, float] = {name: shares[name] / total for name in buffers}
         rows = [buffer.ring.rows for buffer in self.buffers.values()]
         self._first = dict(zip(self.buffers, np.cumsum([0, *rows[:-1]]).tolist(), strict=True))  # in `Batch.index`
-        self.view = _Views([buffer.view for buffer in self.buffers.values()])
+        self.view: _Views = _Views([buffer.view for buffer in self.buffers.values()])
 
     def __len__(self) -> int:
         """How many rows can be sampled."""

@@ -43,7 +43,9 @@ class MultiAgentTransitions(Stateless):
     def __init__(self, gamma: float, n: int = 1, reward_scale: Scale = 1.0):
         if n < 1:
             raise ConfigError(f"MultiAgentTransitions: n = {n}; expected at least 1 turn.")
-        self.gamma, self.n, self.reward_scale = gamma, n, reward_scale
+        self.gamma: float = gamma
+        self.n: int = n
+        self.reward_scale: Scale = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""
@@ -126,7 +128,10 @@ class MultiAgentAdvantages(Stateless):
     """
 
     def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: Scale = 1.0):
-        self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
+        self.gamma: float = gamma
+        self.gae_lambda: float = gae_lambda
+        self.value: Callable[[Tree], np.ndarray] = value
+        self.reward_scale: Scale = reward_scale
         self._basis: tuple[object, ...] = ()
         self._estimates: dict[str, np.ndarray] = {}
 

@@ -20,10 +20,11 @@ class ObservationStore:
     """
 
     def __init__(self, template: Tree, limit: int, storage: RamStorage | FileStorage):
-        self.limit, self.storage = limit, storage
-        self.used = 0  # numbers below this have been given out since the last `clear`
+        self.limit: int = limit
+        self.storage: RamStorage | FileStorage = storage
+        self.used: int = 0  # numbers below this have been given out since the last `clear`
         self.free: list[int] = []
-        self.rows = trees.map(lambda leaf: storage.zeros((0, *leaf.shape), leaf.dtype), template)
+        self.rows: Tree = trees.map(lambda leaf: storage.zeros((0, *leaf.shape), leaf.dtype), template)
 
     def __len__(self) -> int:
         return self.used - len(self.free)

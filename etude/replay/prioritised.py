@@ -48,18 +48,23 @@ class Prioritised:
     ):
         _require_settings(alpha, beta, mix, small)
         ram.require(rows * ROW_BYTES, f"Priorities of {rows:,} rows", "Lower the capacity of the replay.")
-        self.alpha, self.beta, self.mix, self.small = alpha, beta, mix, small
+        self.alpha: float = alpha
+        self.beta: float | None = beta
+        self.mix: float = mix
+        self.small: float = small
         self.tree: SumTree = SumTree(rows)
-        self.error = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
-        self.deviation = None if initial_ratio is None else np.zeros(rows, np.float32)  # [rows] |ratio - 1|
+        self.error: np.ndarray = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
+        self.deviation: np.ndarray | None = (
+            None if initial_ratio is None else np.zeros(rows, np.float32)
+        )  # [rows] |ratio - 1|
         # What new rows get, and whether that has been reported yet.
-        self.largest = np.array([initial_error, abs((initial_ratio or 0.0) - 1.0)], np.float32)
+        self.largest: np.ndarray = np.array([initial_error, abs((initial_ratio or 0.0) - 1.0)], np.float32)
         if not np.isfinite(self.largest).all() or initial_error < 0:
             raise ConfigError(
                 f"Prioritised: initial_error = {initial_error}, initial_ratio = {initial_ratio}; expected finite "
                 "numbers, and an error of at least 0."
             )
-        self.reported = False
+        self.reported: bool = False
         self._alpha = alpha  # of the priorities in the tree
         self._changed: list[np.ndarray] = []  # rows whose priorities in the tree are out of date
         self._changes = 0  # how many they are

@@ -65,7 +65,9 @@ class Ring:
         )
         zeros = self.storage.zeros
         self.spaces: Spaces = spaces
-        self.capacity, self.environments, self.frame_stack = capacity, environments, frame_stack
+        self.capacity: int = capacity
+        self.environments: int = environments
+        self.frame_stack: int = frame_stack
         self.limit: int = capacity // environments  # rows of a column
         self.slots: int = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
         self.rows: int = self.slots * environments

@@ -46,7 +46,10 @@ class Sequences(Stateless):
                 f"Sequences: length = {length}, burn_in = {burn_in}; expected at least 1 step, of which fewer than all "
                 "are for burn-in."
             )
-        self.gamma, self.length, self.burn_in, self.reward_scale = gamma, length, burn_in, reward_scale
+        self.gamma: float = gamma
+        self.length: int = length
+        self.burn_in: int = burn_in
+        self.reward_scale: float = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""

@@ -22,7 +22,7 @@ class SumTree:
             raise ConfigError(f"SumTree: size = {size}; expected at least 1 value.")
         self.size = size
         self.depth: int = (size - 1).bit_length()
-        self.nodes = np.zeros(2 << self.depth)
+        self.nodes: np.ndarray = np.zeros(2 << self.depth)
         self._first = 1 << self.depth  # the node of value 0
         self._pairs = self.nodes.reshape(-1, 2)  # row i: the children of node i
         self._top = min(self._first, WIDE)  # nodes of the level that searches start from

@@ -37,7 +37,9 @@ class Triplets:
     """
 
     def __init__(self, gamma: float, rng: np.random.Generator, reward_scale: float = 1.0):
-        self.gamma, self.rng, self.reward_scale = gamma, rng, reward_scale
+        self.gamma: float = gamma
+        self.rng: np.random.Generator = rng
+        self.reward_scale: float = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""

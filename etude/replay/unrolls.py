@@ -22,7 +22,8 @@ class Unrolls(Stateless):
     """
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
-        self.gamma, self.reward_scale = gamma, reward_scale
+        self.gamma: float = gamma
+        self.reward_scale: float = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""

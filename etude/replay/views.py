@@ -120,7 +120,10 @@ class Advantages(Stateless):
     """
 
     def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
-        self.gamma, self.gae_lambda, self.value, self.reward_scale = gamma, gae_lambda, value, reward_scale
+        self.gamma: float = gamma
+        self.gae_lambda: float = gae_lambda
+        self.reward_scale: float = reward_scale
+        self.value = value
         self._basis: tuple[object, ...] = ()
         self._estimates: dict[str, np.ndarray] = {}
 

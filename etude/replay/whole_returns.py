@@ -22,7 +22,8 @@ class WholeReturns(Stateless):
     """
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
-        self.gamma, self.reward_scale = gamma, reward_scale
+        self.gamma: float = gamma
+        self.reward_scale: float = reward_scale
         self._basis: tuple[object, ...] = ()
         self._sums = np.zeros(0, np.float32)  # [rows] the discounted rewards from each row on
 

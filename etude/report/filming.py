@@ -125,7 +125,11 @@ class Video(Callback):
             format = film_format()
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
-        self.every, self.folder, self.max_steps, self.seed, self.format = every, Path(folder), max_steps, seed, format
+        self.every: int = every
+        self.folder: Path = Path(folder)
+        self.max_steps: int = max_steps
+        self.seed: int = seed
+        self.format = format
         self.task: Any | None = None if task is None else task_data(task)
         self._filmed = 0  # the step of the last film
 

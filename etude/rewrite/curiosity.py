@@ -255,9 +255,9 @@ class RNDAgent(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         settings, space = self.config.settings, spaces.observation
         self.normaliser = make.normaliser(space, self.config.normalize_observation)
-        self.target = fixed(make(self.config.network, space, outputs=settings.features))
+        self.target: Part = fixed(make(self.config.network, space, outputs=settings.features))
         spec = self.config.network if settings.predictor_network is None else settings.predictor_network
-        self.predictor = make(spec, space, outputs=settings.features)
+        self.predictor: Part = make(spec, space, outputs=settings.features)
 
     def error(self, observation: Tree) -> Any:
         """The squared error of the prediction, a mean over features: [N]."""
@@ -299,10 +299,10 @@ class ICMAgent(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         settings = self.config.settings
-        self.action_space = spaces.action
+        self.action_space: Any = spaces.action
         features = Box(-np.inf, np.inf, (settings.features,), np.float32)
         self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = {
+        self.model: dict[str, Part] = {
             "encoder": make(self.config.network, spaces.observation, outputs=settings.features),
             "forward": make(settings.model_network, (features, spaces.action), outputs=settings.features),
             "inverse": make(settings.model_network, (features, features), outputs=width(spaces.action)),

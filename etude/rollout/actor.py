@@ -111,7 +111,9 @@ class SingleEpisode:
         self._environment, self._explorer, self._seed = environment, explorer.of(np.zeros(1, np.int64)), seed
         rng = np.random.default_rng(seed)
         self._actor = SingleActor(actor, _AddBatchAxis(), environment.spaces.action, rng)
-        self.reward, self.length, self.ended = 0.0, 0, False
+        self.reward: float = 0.0
+        self.length: int = 0
+        self.ended: bool = False
 
     def steps(self, max_steps: int) -> Iterator[None]:
         """Play at most so many steps; yields after the reset and after every step, ready to be rendered."""

@@ -88,7 +88,8 @@ class AsyncGradients:
     """
 
     def __init__(self, actor_learners: ActorLearners, environments: int, length: int):
-        self.spaces, self.environments = actor_learners.spaces, environments
+        self.spaces: Spaces = actor_learners.spaces
+        self.environments: int = environments
         self._actor_learners, self._length = actor_learners, length
         self._weights: Weights = {}
         self._version = INITIAL_VERSION

@@ -17,7 +17,9 @@ class BroadcastRollout:
     """
 
     def __init__(self, own: Rollout | None, group: ProcessGroup, spaces: Spaces, environments: int):
-        self.spaces, self.environments, self._own, self._group = spaces, environments, own, group
+        self.spaces: Spaces = spaces
+        self.environments: int = environments
+        self._own, self._group = own, group
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> CollectedSteps:
         """See `protocols.Rollout`."""

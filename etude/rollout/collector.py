@@ -53,15 +53,16 @@ class Collector:
         state_recorded: bool = True,
     ):
         self._actor_priorities, self._state_recorded = actor_priorities, state_recorded
-        self.environments, self.actor = environments, actor
-        self.columns = np.asarray(environments.columns, np.int64)
+        self.environments: Environments = environments
+        self.actor: Actor = actor
+        self.columns: np.ndarray = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
         self.everyone: tuple[int, ...] = tuple(range(n))  # all positions
         self._explorer_of_run = explorer
         self._explorer = explorer.of(self.columns)  # for these environments, in this order
         self._explorer_state = np.full((n, self._explorer.state_size), np.nan)
         self._recurrent_state = np.zeros((n, actor.state_size), np.float32)
-        self.counters = np.zeros(1 + n, np.int64) if counters is None else counters
+        self.counters: np.ndarray = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self.counters[1:]
         self._statistics = EpisodeStatistics(n, environments.spaces.agents)
         again = (generation,) if generation else ()

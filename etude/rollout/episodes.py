@@ -22,8 +22,9 @@ class EpisodeStatistics:
 
     def __init__(self, environments: int, agents: Iterable[str] | None):
         self.agents: tuple[str, ...] = tuple(agents or ())
-        self.length, self.total = np.zeros(environments, np.int64), np.zeros(environments)
-        self.by_agent = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
+        self.length: np.ndarray = np.zeros(environments, np.int64)
+        self.total: np.ndarray = np.zeros(environments)
+        self.by_agent: np.ndarray = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
 
     def add(self, scores: np.ndarray, reward: np.ndarray, at: Any = ...) -> None:
         """Add one step of the n environments at these positions (...: all). scores: what it adds to the return [n];
@@ -91,8 +92,8 @@ class EpisodeAssembly:
     def __init__(self, environments: int, native: bool):
         everyone = range(environments)
         self._groups = [_Group(everyone)] if native else [_Group(range(i, i + 1)) for i in everyone]
-        self.unfinished = tuple(everyone)  # positions that have not ended an episode yet
-        self.time = 0  # time steps of the fragments so far
+        self.unfinished: tuple[int, ...] = tuple(everyone)  # positions that have not ended an episode yet
+        self.time: int = 0  # time steps of the fragments so far
 
     def add(self, played: EpisodeRows) -> None:
         """Copy the rows of a fragment. What precedes a lost episode of an environment is dropped."""

@@ -241,7 +241,7 @@ class WholeEpisodes:
     def __init__(self, collector: Collector, step: int, stride: int):
         self._collector, self._step, self._stride = collector, step, stride
         self._episodes = EpisodeAssembly(len(collector.columns), collector.environments.native)
-        self.complete = False
+        self.complete: bool = False
         self._begin()
 
     def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:

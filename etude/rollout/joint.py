@@ -32,7 +32,8 @@ class JointRollout:
     """
 
     def __init__(self, make: Callable[[Explorer], InProcess], actor: MemberWeights, members: int, environments: int):
-        self._make, self._actor, self._members, self.environments = make, actor, members, environments
+        self.environments: int = environments
+        self._make, self._actor, self._members = make, actor, members
         self._rollout: InProcess | None = None
         self._open: set[int] = set()
         self._collected: dict[int, Steps | EtudeError] = {}  # by run, what it has not asked for yet
@@ -108,7 +109,8 @@ class MemberRollout:
     """A run's part of a joint rollout. A `protocols.Rollout`."""
 
     def __init__(self, joint: JointRollout, number: int, spaces: Spaces):
-        self._joint, self._number, self.spaces = joint, number, spaces
+        self.spaces: Spaces = spaces
+        self._joint, self._number = joint, number
         self.environments: int = joint.environments
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:

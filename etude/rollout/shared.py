@@ -29,7 +29,8 @@ class SharedRollout:
     """
 
     def __init__(self, own: InProcess | Pool | LockstepPool, environments: int, group: ProcessGroup):
-        self.spaces, self.environments = own.spaces, environments
+        self.environments: int = environments
+        self.spaces = own.spaces
         self._own, self._group = own, group
         self._parts = [own_environments(environments, rank, group.size) for rank in range(group.size)]
         self._columns = self._parts[group.rank]

@@ -41,7 +41,8 @@ class RunGroup:
     """
 
     def __init__(self, runs: Sequence[Run], like: Run | None = None):
-        self.runs, self.errors = tuple(runs), dict[int, Exception]()
+        self.runs: tuple[Run, ...] = tuple(runs)
+        self.errors: dict[int, Exception] = dict[int, Exception]()
         self.apart: str | None = reason_apart(runs[0])
         compiled = CompiledFunctions(like or runs[0])
         for run in runs:

@@ -102,7 +102,8 @@ class ClientRollout:
         actor_priorities: bool = False,
         state_recorded: bool = True,
     ):
-        self.spaces, self.environments = spaces, count
+        self.spaces: Spaces = spaces
+        self.environments: int = count
         self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
         self._state_recorded = state_recorded
         self._bounds = clipped_to(spaces.action)

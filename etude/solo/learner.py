@@ -44,24 +44,31 @@ class EpisodeLearner:
         hyper: Callable[[], dict[str, float]],
         rng: np.random.Generator,
     ):
-        self.settings, self.regime, self.engine, self.buffer, self.count = settings, regime, engine, buffer, count
-        self.hyper, self._rng = hyper, rng
-        self.progress = RunProgress()
+        self.settings: Settings = settings
+        self.regime: Regime = regime
+        self.engine: Any = engine
+        self.buffer: Buffer = buffer
+        self.count: int = count
+        self.hyper: Callable[[], dict[str, float]] = hyper
+        self._rng = rng
+        self.progress: RunProgress = RunProgress()
         self._counts: dict[str, tuple[int, int]] = {}  # by name: as it was given, and as it was adjusted
         self.policies: Sequence[Any] = ()  # what explores, in the order in which the user gave it
         self.before_phase: Callable[[], object] = lambda: None  # may adjust hyperparameters
         self.adjusted: list[Adjusted] = []  # since the last learning phase
         self.configure(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
-        self.follow_calls = 0  # of update_param
-        self.batches = 0  # minibatches learned since the agent was made
+        self.follow_calls: int = 0  # of update_param
+        self.batches: int = 0  # minibatches learned since the agent was made
         self._followed = (0, 0)  # environment steps and minibatches up to which calls of update_param were due
         self._collections = 0
         self._received = np.zeros(count, np.int64)  # rows that each column of the ring ever got
 
     def configure(self, options: Options, callbacks: Callbacks) -> None:
         """Train with these options from now on."""
-        self.callbacks, self.options, self.trimming = callbacks, options, self.regime.trimming(options)
+        self.callbacks: Callbacks = callbacks
+        self.options: Options = options
+        self.trimming = self.regime.trimming(options)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not

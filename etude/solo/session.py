@@ -88,7 +88,9 @@ class Session:
         seed: int,
         group: ProcessGroup | None = None,
     ):
-        self.learner, self.adjuster, self._group = learner, adjuster, group
+        self.learner: EpisodeLearner = learner
+        self.adjuster: Adjuster = adjuster
+        self._group = group
         self.told = False  # of networks that stay as they are
         self.chief: bool = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed

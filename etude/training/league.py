@@ -60,9 +60,10 @@ class LeagueTable:
         opponents: Iterable[str],
         environments: int = 0,
     ):
-        self.league, self._policy, self._weights = league, policy, weights
+        self.league: League = league
+        self._policy, self._weights = policy, weights
         self._players, self._opponents = tuple(players), tuple(opponents)
-        self.elo = FIRST
+        self.elo: float = FIRST
         self.copies: dict[int, LeagueCopy] = {}
         self.leaving: dict[int, LeagueCopy] = {}  # have left, and may still be played against
         self._playing = np.full(environments, -1, np.int64)  # the copy that each environment's open episode is against

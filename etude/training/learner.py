@@ -66,10 +66,10 @@ class Learner:
         self.replay: Replay = parts.replay
         self.count: int = parts.count
         self.gradients: GradientSource = parts.gradients
-        self.update_schedule = parts.update_schedule
+        self.update_schedule: UpdateSchedule = parts.update_schedule
         self.terms: RecordedTerms = parts.terms
         self.rewriters: Rewriters | None = rewriters
-        self.progress = RunProgress()
+        self.progress: RunProgress = RunProgress()
         self.adapting: Adapting | None = parts.adapting
         self.moments: RunningMoments | None = (
             RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
@@ -83,7 +83,7 @@ class Learner:
         self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
-        self.explores_anew = False  # whether the last phase without gradient steps has drawn noise in layers
+        self.explores_anew: bool = False  # whether the last phase without gradient steps has drawn noise in layers
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
         """What to collect next: up to the next learning phase, and never more than `left` environment steps, but for

@@ -161,7 +161,8 @@ class Loop:
         estimate: Callable[[], Estimated | Warned] | None = None,
         group: ProcessGroup | None = None,
     ):
-        self.learner, self._collection, self._overlap = learner, collection, overlap
+        self.learner: Learning = learner
+        self._collection, self._overlap = collection, overlap
         self._save, self._evaluator, self._measure, self._estimate = save, evaluator, measure, estimate
         self.processes: LoopProcesses = LoopProcesses(group, collection.give_up)
         self._divergence = Divergence(learner.trained_weights)

@@ -39,7 +39,10 @@ class PolicyLearners:
         frozen_weights: tuple[str, ...],
         count: int,
     ):
-        self.of, self.leagues, self.count, self.progress = dict(learners), dict(leagues), count, RunProgress()
+        self.of: dict[str, Learner] = dict(learners)
+        self.leagues: dict[str, LeagueTable] = dict(leagues)
+        self.count: int = count
+        self.progress: RunProgress = RunProgress()
         self._agent, self._engine, self._frozen = agent, engine, frozen_weights
         self._learning: tuple[str, ...] = ()  # those that learn from the steps that were taken last
         self._paused: set[str] = set()  # those whose next steps do not continue what they have stored

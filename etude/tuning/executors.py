@@ -107,7 +107,9 @@ class ProcessExecutor:
             raise ConfigError(f"jobs = {jobs!r}; expected a whole number of at least 1: trials at a time.")
         if restarts < 0 or patience <= 0:
             raise ConfigError(f"restarts = {restarts}, patience = {patience}; expected 0 or more, and above 0.")
-        self.jobs, self.devices, self._restarts, self._patience = jobs, tuple(devices or ()), restarts, patience
+        self.jobs: int = jobs
+        self.devices: tuple[str, ...] = tuple(devices or ())
+        self._restarts, self._patience = restarts, patience
         self._supervisor: WorkerSupervisor | None = None
         self._workers: list[Worker] = []
         self._begun: dict[int, Segment] = {}  # by worker

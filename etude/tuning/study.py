@@ -115,7 +115,7 @@ class Study:
     ):
         experiment = Experiment.of(algorithm, env, config, further)
         self.space: Space = Space(experiment.config, space)
-        self.plan = study_plan(
+        self.plan: StudyPlan = study_plan(
             self.space, experiment.steps if steps is None else steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
             save_every=save_every, shared_replay=shared_replay,

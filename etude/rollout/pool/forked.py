@@ -28,7 +28,8 @@ class ForkedProcess:
     the end of this process is that one's, and closes when it is collected."""
 
     def __init__(self, number: int, forking: Any):
-        self.pid, self._forking = number, forking
+        self.pid: int = number
+        self._forking = forking
         self.sentinel: int = os.pidfd_open(number)
         self._exitcode: int | None = None
 

@@ -91,7 +91,8 @@ class LockstepPool:
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
         columns = split_environments(environments, workers)
-        self.environments, self._actor, self._first = sum(map(len, columns)), actor, columns[0][0]
+        self.environments: int = sum(map(len, columns))
+        self._actor, self._first = actor, columns[0][0]
         middle = -(-workers // 2) if options.halves else workers
         numbers = range(middle), range(middle, workers)
         parts = [_workers(columns, part, options.buffer) for part in numbers if part]

@@ -315,7 +315,8 @@ class PendingEpisodes:
     """One episode of every environment. Returns one `Steps` for each."""
 
     def __init__(self, request: FragmentRequest, workers: list[Worker], native: bool):
-        self._request, self.workers = request, workers
+        self.workers: list[Worker] = workers
+        self._request = request
         self._episodes = [EpisodeAssembly(len(worker.columns), native) for worker in workers]
 
     def request(self, worker: Worker) -> FragmentRequest:

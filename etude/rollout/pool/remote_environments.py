@@ -43,7 +43,8 @@ class Board:
         self.observation: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.final: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.reward, self.scores = (carve((n, *shape), np.dtype(np.float32)) for shape in (reward_shape, ()))
-        self.terminated, self.truncated = carve((n,), np.dtype(bool)), carve((n,), np.dtype(bool))
+        self.terminated: np.ndarray = carve((n,), np.dtype(bool))
+        self.truncated: np.ndarray = carve((n,), np.dtype(bool))
         self.action: np.ndarray = carve((n, *action.shape[1:]), action.dtype)
         self.info: np.ndarray = carve((n, kept), np.dtype(np.float32))
 
@@ -162,7 +163,7 @@ class RemoteEnvironments:
         self.spaces, self.native, self.reward_shape, self.info_names = supervisor.ready
         self.scores, self.info = np.empty(0, np.float32), np.empty((0, len(self.info_names)), np.float32)
         self._first = workers[0].columns[0]
-        self.columns = np.arange(self._first, workers[-1].columns[-1] + 1)
+        self.columns: np.ndarray = np.arange(self._first, workers[-1].columns[-1] + 1)
         self._board: Board
         self._at: tuple[int, ...] | None = None
         self._positions: tuple[int, ...] = ()  # that the workers were last asked to step

@@ -63,7 +63,7 @@ class JaxProgram:
             interface.agents,
             interface.update_targets,
         )
-        self.traces = 0
+        self.traces: int = 0
         self.forget()
         device = next(iter([*parts.trained, *parts.others][0].value.devices()))
         self.device: str = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"

@@ -43,7 +43,8 @@ class KerasVariables:
     place. replicas: those of a strategy, in whose scope they are made; ConfigError for others made elsewhere."""
 
     def __init__(self, agent: Any, replicas: Any = None):
-        self.agent, self._replicas = agent, replicas
+        self.agent: Any = agent
+        self._replicas = replicas
         self.discover()
         self.check_made(self.by_name.values(), type(agent).__name__)
 
@@ -307,8 +308,10 @@ class KerasAgentBackend:
     def __init__(self, parts: KerasParts, program: Program):
         self.variables: KerasVariables = parts.variables
         self._parts, self._program = parts, program
-        self.trains, self._prepared = bool(parts.optimizers), False
-        self.name, self.device = program.name, program.device
+        self.trains: bool = bool(parts.optimizers)
+        self._prepared = False
+        self.name: str = program.name
+        self.device: str = program.device
         computing = program.act, program.rewards, program.learn, program.gradients
         self.act, self.rewards, self.learn, self.gradients = (_at_home(self.name, each) for each in computing)
         self.optimizer_settings = parts.optimizer_settings

@@ -35,9 +35,10 @@ class TensorFlowProgram:
     name = "tensorflow"
 
     def __init__(self, parts: KerasParts, interface: AgentInterface, jit_compile: bool):
-        self.parts, self._agent, self._agents, self._jit = parts, parts.agent, interface.agents, jit_compile
+        self.parts: KerasParts = parts
+        self._agent, self._agents, self._jit = parts.agent, interface.agents, jit_compile
         self._update_targets, self._compiles_steps = interface.update_targets, jit_compile
-        self.traces = 0
+        self.traces: int = 0
         self.forget()
         place = tf.DeviceSpec.from_string([*parts.trained, *parts.others][0].value.device)
         self.device: str = "cpu" if place.device_type in (None, "CPU") else f"cuda:{place.device_index}"

@@ -136,7 +136,8 @@ class TorchAgentBackend:
         self.variables: TorchVariables = TorchVariables(agent)
         self._device = next(iter(self.variables.by_name.values())).device
         self.device: str = str(self._device)
-        self.trains, self._bound, self._trial = bool(self._optimizers), Bound(agent, "kept"), Bound(agent, "forgotten")
+        self.trains: bool = bool(self._optimizers)
+        self._bound, self._trial = Bound(agent, "kept"), Bound(agent, "forgotten")
         self._modes = self.variables.modes()
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 

@@ -99,7 +99,8 @@ class AllAgentsStepper:
 
     def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None):
         self._stepper = ParallelStepper(env)
-        self.own, self.names = self._stepper.own, tuple(self._stepper.own)
+        self.own: dict[str, Any] = self._stepper.own
+        self.names: tuple[str, ...] = tuple(self._stepper.own)
         self._reward_done = None if reward_done is None else _CheckedRewardDone(reward_done)
         self._terminated = np.zeros(len(self.names), bool)
 

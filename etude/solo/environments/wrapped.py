@@ -27,8 +27,8 @@ class EnvironmentInstance:
     """One environment that the user made. Sent to workers by cloudpickle."""
 
     def __init__(self, env: Any):
-        self.env = env
-        self.name = _name(env)
+        self.env: Any = env
+        self.name: str = _name(env)
 
     def copied(self) -> Any:
         """Another one like it. Raises ConfigError where it can be neither copied nor pickled."""

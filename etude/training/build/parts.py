@@ -33,7 +33,8 @@ class LogProbRequest:
     several processes, callbacks are called in the first alone: then nothing is asked for."""
 
     def __init__(self, group: ProcessGroup | None):
-        self._possible, self.asked = group is None, False
+        self.asked: bool = False
+        self._possible = group is None
 
     def started(self, step: int, description: dict[str, Any], context: TrainingContext) -> Started:
         """The event of a call of `train`, by which a callback may ask."""

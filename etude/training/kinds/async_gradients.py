@@ -130,7 +130,7 @@ class EngineActorLearner:
         self._ring = Ring(engine.spaces, agent.config.rollout_length, 1, sampled(engine.spaces))
         self._view = Advantages(agent.config.gamma, agent.config.gae_lambda, engine.value)
         self._version = INITIAL_VERSION
-        self.act = self._actor.act
+        self.act: Any = self._actor.act
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act and differentiate with these weights, and with the hyperparameters of their version."""

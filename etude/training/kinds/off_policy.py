@@ -216,7 +216,8 @@ class OffPolicySchedule:
     """A phase after every `train_every` environment steps, once `learning_starts` steps are collected."""
 
     def __init__(self, config: OffPolicyConfig, count: int):
-        self.config, self.count = config, count
+        self.config: OffPolicyConfig = config
+        self.count: int = count
 
     def steps_until_update(self, step: int, stored: int) -> int:
         to_next_phase = self.config.train_every - step % self.config.train_every

@@ -164,7 +164,8 @@ class OnPolicySchedule:
     """
 
     def __init__(self, config: OnPolicyConfig, count: int):
-        self.config, self.count = config, count
+        self.config: OnPolicyConfig = config
+        self.count: int = count
         self._rows = config.rollout_length * count
         self.examples: int = max(1, min(config.minibatch_size or self._rows, self._rows) // config.example_length)
 

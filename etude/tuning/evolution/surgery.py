@@ -21,7 +21,8 @@ class NetworkPair:
     """A network before and after a mutation: which layer and which inputs of the child are which of the parent."""
 
     def __init__(self, parent: Any, child: Any, mutation: Mutation):
-        self.mutation, self._child = mutation, child
+        self.mutation: Mutation = mutation
+        self._child = child
         self.before: dict[str, LayerUnits] = parent.layer_units()
         self.after: dict[str, LayerUnits] = child.layer_units()
         self.labels: dict[str, np.ndarray] = {

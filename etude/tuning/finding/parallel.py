@@ -52,7 +52,8 @@ class ParallelFinder:
     """
 
     def __init__(self, agents: Sequence[RL | Run], optimizers: Sequence[Any]):
-        self.agents, self.optimizers = list(agents), list(optimizers)
+        self.agents: list[RL | Run] = list(agents)
+        self.optimizers: list[Any] = list(optimizers)
         if not self.agents or len(self.agents) != len(self.optimizers):
             raise ConfigError(
                 f"ParallelFinder got {len(self.agents)} agents and {len(self.optimizers)} optimizers; expected at "
