@@ -21,7 +21,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
-from etude.networks import Maker, Mlp, Spec
+from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 
 
@@ -55,7 +55,7 @@ class A2C(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy: Policy = policy_for(self.config, spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = {
+        self.model: dict[str, Part] = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }

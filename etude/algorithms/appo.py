@@ -24,7 +24,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
-from etude.networks import Maker, Mlp, Spec, target
+from etude.networks import Maker, Mlp, Part, Spec, target
 from etude.networks.network import Normaliser
 
 LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the target policy
@@ -64,8 +64,13 @@ class APPO(Agent):
         self.policy: Policy = policy_for(self.config, spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         acting = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
-        self.model = {**acting, "critic": make(self.config.critic_network, spaces.observation, outputs=1)}
-        self.before = {name: target(part, every="target_update_every") for name, part in acting.items()}
+        self.model: dict[str, Part] = {
+            **acting,
+            "critic": make(self.config.critic_network, spaces.observation, outputs=1),
+        }
+        self.before: dict[str, Part] = {
+            name: target(part, every="target_update_every") for name, part in acting.items()
+        }
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.model, observation, self.normaliser(observation))

@@ -25,7 +25,7 @@ from etude.losses.distributions import Gaussian
 from etude.losses.offline import exponential_weight
 from etude.losses.soft import minimum
 from etude.losses.value import td
-from etude.networks import Maker, target
+from etude.networks import Maker, Part, target
 from etude.networks.network import Normaliser
 
 LARGEST_WEIGHT = 100.0  # upper bound on an action's weight
@@ -55,7 +55,7 @@ class AWAC(Agent):
         size = int(np.prod(spaces.action.shape))
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy: BoundedPolicy = BoundedPolicy(spaces)
-        self.actor = self.policy.make(make, self.config.actor_network)
+        self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network)
         self.critic: CriticEnsemble = CriticEnsemble.make(make, self.config.critic_network, spaces)
         self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
         self.noise: dict[str, tuple[int, ...]] = {"action": (size,), "next_action": (size,)}

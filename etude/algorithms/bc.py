@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
-from etude.algorithms.policies import BoundedPolicy
+from etude.algorithms.policies import BoundedPolicy, Policy
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
@@ -20,7 +20,7 @@ from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.offline import action_error, negative_log_likelihood
-from etude.networks import Maker
+from etude.networks import Maker, Part
 from etude.networks.network import Normaliser
 
 
@@ -49,8 +49,8 @@ class BC(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.squared: Any | bool = self.config.squared_error and type(spaces.action) is Box
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = policy_for(self.config, spaces, BoundedPolicy)
-        self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
+        self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
+        self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))

@@ -162,7 +162,7 @@ class SACBase:
     critics = 2
 
     def build(self, agent: CQL, make: Maker, spaces: Spaces) -> None:
-        self.size = size = int(np.prod(spaces.action.shape))
+        self.size: int = (size := int(np.prod(spaces.action.shape)))
         agent.actor = make(agent.config.actor_network, spaces.observation, outputs=2 * size)
         agent.critic = CriticEnsemble.make(make, agent.config.critic_network, spaces)
         agent.critic_target = target(agent.critic, tau="tau")

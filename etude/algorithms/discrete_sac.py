@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import DiscreteTwinCritic, critic_ensemble_loss
-from etude.algorithms.temperature import check_temperature, entropy_temperature
+from etude.algorithms.temperature import FixedTemperature, LearnedTemperature, check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
@@ -54,7 +54,7 @@ class DiscreteSAC(Agent):
         self.actor: Part = make(self.config.actor_network, spaces.observation, outputs=self.choices)
         self.critic: DiscreteTwinCritic = DiscreteTwinCritic.make(make, self.config.critic_network, spaces)
         self.critic_target: DiscreteTwinCritic = target(self.critic, tau="tau")
-        self.temperature = entropy_temperature(self.config)
+        self.temperature: LearnedTemperature | FixedTemperature = entropy_temperature(self.config)
 
     def act(self, observation: Tree) -> Categorical:
         logits = self.actor(self.normaliser(observation))

@@ -19,7 +19,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.evolution import antithetic_gradient, centred_ranks
-from etude.networks import Maker, Mlp, Spec
+from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 
 
@@ -54,7 +54,7 @@ class ES(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy: BoundedPolicy = BoundedPolicy(spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = self.policy.make(make, self.config.actor_network, initial_log_std=None)
+        self.model: dict[str, Part] = self.policy.make(make, self.config.actor_network, initial_log_std=None)
 
     def act(self, observation: Tree) -> Any:
         """A distribution; its mode acts, in training too."""

@@ -22,7 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import policy_gradient
-from etude.networks import Maker, Mlp, Spec
+from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 
 ROUNDING = 1.001  # ratios of one policy, computed where it acted and where it learns, differ in their last digits
@@ -54,7 +54,7 @@ class IMPALA(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy: Policy = policy_for(self.config, spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = {
+        self.model: dict[str, Part] = {
             **self.policy.make(make, self.config.actor_network, self.config.initial_log_std),
             "critic": make(self.config.critic_network, spaces.observation, outputs=1),
         }

@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
-from etude.algorithms.critics import critic_ensemble_loss, twin_critic
+from etude.algorithms.critics import CriticEnsemble, DiscreteTwinCritic, critic_ensemble_loss, twin_critic
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
-from etude.algorithms.policies import BoundedPolicy
+from etude.algorithms.policies import BoundedPolicy, Policy
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -51,11 +51,11 @@ class IQL(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         critic = self.config.critic_network
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = policy_for(self.config, spaces, BoundedPolicy)
+        self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network)
         self.state_value: Part = make(critic, spaces.observation, outputs=1)
-        self.critic = twin_critic(make, critic, spaces)
-        self.critic_target = target(self.critic, tau="tau")
+        self.critic: CriticEnsemble | DiscreteTwinCritic = twin_critic(make, critic, spaces)
+        self.critic_target: CriticEnsemble | DiscreteTwinCritic = target(self.critic, tau="tau")
 
     def act(self, observation: Tree) -> Any:
         return self.policy(self.actor, observation, self.normaliser(observation))

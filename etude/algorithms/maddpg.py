@@ -113,7 +113,7 @@ class MADDPG(CentralisedCritics):
             self.give(name, {"actor": actor, "critic": critic, **targets})
             self.trained_every[f"{name}.actor"] = "policy_delay"
             shape = (2, self.sizes[name]) if isinstance(own.action, Discrete) else (self.sizes[name],)
-            self.noise |= {f"{name}.action": shape, f"{name}.next_action": shape}
+            self.noise.update({f"{name}.action": shape, f"{name}.next_action": shape})
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         seen = self.normaliser.part((AGENTS,), observation[AGENTS])

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
-from etude.algorithms.policies import BoundedPolicy
+from etude.algorithms.policies import BoundedPolicy, Policy
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -45,7 +45,7 @@ class MARWIL(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy = policy_for(self.config, spaces, BoundedPolicy)
+        self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network)
         self.critic: Part = make(self.config.critic_network, spaces.observation, outputs=1)
 

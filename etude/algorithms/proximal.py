@@ -89,7 +89,7 @@ class PenaltyObjective(Part):
 class RawValues(Part):
     """The critic predicts returns as they are. It has no variables."""
 
-    scale = 1.0
+    scale: float = 1.0
 
     def __init__(self) -> None:
         self.variables: dict[str, Any] = {}

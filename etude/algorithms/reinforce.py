@@ -20,7 +20,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.policy import policy_gradient, standardise
-from etude.networks import Maker, Mlp, Spec
+from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 
 
@@ -51,7 +51,7 @@ class Reinforce(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.policy: Policy = policy_for(self.config, spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.model = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
+        self.model: dict[str, Part] = self.policy.make(make, self.config.actor_network, self.config.initial_log_std)
         if self.config.baseline:
             self.model["critic"] = make(self.config.critic_network, spaces.observation, outputs=1)
 

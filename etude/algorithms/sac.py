@@ -15,7 +15,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.policies import StateDependentPolicy
-from etude.algorithms.temperature import check_temperature, entropy_temperature
+from etude.algorithms.temperature import FixedTemperature, LearnedTemperature, check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
@@ -84,7 +84,7 @@ class SAC(Agent):
         config = self.config
         self.critic: CriticEnsemble = CriticEnsemble.make(make, config.critic_network, spaces, config.n_critics)
         self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
-        self.temperature = entropy_temperature(self.config)
+        self.temperature: LearnedTemperature | FixedTemperature = entropy_temperature(self.config)
         self.noise: dict[str, tuple[int, ...]] = {
             "action": (self.size,),
             "next_action": (self.size,),

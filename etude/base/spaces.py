@@ -152,7 +152,7 @@ class ActionLayout:
         self._own, self._alone = space, not parts(space)
         self._shapes = [tuple(leaf.shape or ()) for leaf in each]
         if self._alone:
-            self.space: Any = _flat(each[0])
+            self.space: Space = _flat(each[0])
             return
         boxes = [leaf for leaf in each if isinstance(leaf, Box)]
         nvec = [n for leaf in each for n in choices(leaf)]

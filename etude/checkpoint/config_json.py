@@ -162,7 +162,7 @@ class _Reader:
         return kind(**{name: self.read(hints[name], item, f"{place}.{name}") for name, item in data.items()})
 
 
-def _has_default(field: dataclasses.Field) -> bool:
+def _has_default(field: dataclasses.Field[Any]) -> bool:
     return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 

@@ -50,10 +50,12 @@ class RunDirectory:
         self.path: Path = Path(path)
         self.keep: int = keep
         self.notes: list[str] = list[str]()
-        self.config, self.metrics, self.curve = (
-            self.path / name for name in ("config.json", "metrics.jsonl", "curve.png")
-        )
-        self.checkpoints, events, self.video = (self.path / name for name in ("checkpoints", "tensorboard", "video"))
+        self.config: Path = self.path / "config.json"
+        self.metrics: Path = self.path / "metrics.jsonl"
+        self.curve: Path = self.path / "curve.png"
+        self.checkpoints: Path = self.path / "checkpoints"
+        self.video: Path = self.path / "video"
+        events = self.path / "tensorboard"
         # TensorBoard calls what it shows as folders are called: runs are told apart below any folder that it is given.
         self.tensorboard: Path = events if any(events.glob("events.*")) else events / self.path.absolute().name
         self.best: Path = self.checkpoints / "best.etude"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ from etude.checkpoint.config_json import from_json, to_json
 from etude.checkpoint.old_names import present_config
 from etude.checkpoint.plain import read_object
 
-READERS = {".toml": lambda path: tomllib.loads(path.read_text(encoding="utf-8")), ".json": read_object}
+READERS: dict[str, Callable[[Path], dict[str, Any]]] = {
+    ".toml": lambda path: tomllib.loads(path.read_text(encoding="utf-8")),
+    ".json": read_object,
+}
 
 
 def read_config(path: Path, algorithm: str, base: Any) -> Any:

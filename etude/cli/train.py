@@ -43,7 +43,7 @@ OPTIONS = {  # for arguments of `Run` and the config that have another name here
     "network": "--set.network.widths",
     "environment": "ENV, after the algorithm",
 }
-NETWORKS = {"mlp": Mlp, "conv": Conv}
+NETWORKS: dict[str, type[Mlp | Conv]] = {"mlp": Mlp, "conv": Conv}
 
 
 @dataclass(frozen=True)

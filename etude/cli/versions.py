@@ -10,7 +10,11 @@ import gymnasium as gym
 
 from etude import __version__
 
-ENGINES = {"jax": ("jax", "keras"), "torch": ("torch",), "tensorflow": ("tensorflow", "keras")}
+ENGINES: dict[str, tuple[str, ...]] = {
+    "jax": ("jax", "keras"),
+    "torch": ("torch",),
+    "tensorflow": ("tensorflow", "keras"),
+}
 NAMES = {"tensorflow": ("tensorflow", "tensorflow-cpu", "tensorflow_cpu"), "Box2D": ("Box2D", "box2d-py", "box2d")}
 
 

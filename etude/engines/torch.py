@@ -41,7 +41,7 @@ class TorchEngine:
         )
         self.exportable: bool = self.layout.portable
         self.state_size: int = self.layout.agent.state_size
-        self.device = device = decide(device, torch.cuda.device_count(), self.layout)
+        self.device: str = (device := decide(device, torch.cuda.device_count(), self.layout))
         weights = self.layout.initial.values()
         self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
         self._noise = loss_noise(seed)

@@ -46,6 +46,7 @@ class NormalisedActions:
 
     def __init__(self, space: Box):
         self._raw = RawActions(space)
+        self.space: Box
         self._middle, self._half, self.space = scale(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:

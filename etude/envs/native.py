@@ -28,7 +28,7 @@ from etude.base import trees
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, episode_seed
-from etude.base.spaces import ACTION_MASK, Origins
+from etude.base.spaces import ACTION_MASK, Origins, Spaces
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
 from etude.envs.closing import close_all
@@ -87,7 +87,7 @@ class NativeEnvironments:
         flags = mask_size(action, next(filter(None, shown), {}), masks)
         self.masks: bool = masks or flags > 0
         self._layout = SpaceConversion.of(simulator.single_observation_space, action, flags, origins=origins)
-        self.spaces = self._layout.spaces
+        self.spaces: Spaces = self._layout.spaces
 
     def translation(self) -> Translation:
         """What translates for one of these environments, also after they were closed."""

@@ -228,7 +228,7 @@ class _Dict:
 class _Tuple:
     """A Tuple observation: a plain tuple of what its parts gather."""
 
-    def __init__(self, space: Tuple, key: str):
+    def __init__(self, space: Tuple[Any], key: str):
         self.key = key
         self.parts = [_gatherer(part, f"{key}.{i}" if key else str(i)) for i, part in parts(space)]
         self.space: Space = Tuple([part.space for part in self.parts])

@@ -35,7 +35,7 @@ class Codes:
         self._codes = {character: code for code, character in enumerate(sorted(characters), 1)}
         size = len(self._codes) + 1 + (not self._own)
         self._dtype = np.dtype(np.uint8 if size <= 256 else np.int32)
-        self.space = MultiDiscrete(np.full(self._most, size), dtype=self._dtype.type)
+        self.space: MultiDiscrete[Any] = MultiDiscrete(np.full(self._most, size), dtype=self._dtype.type)
         self._latest: dict[str, np.ndarray] = {}
 
     def __call__(self, text: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.agent import ActsBy, Agent, Loss, Losses
+from etude.agent import ActsBy, Agent, LearnsFrom, Loss, Losses
 from etude.base import checks, trees
 from etude.base.data import Batch, Episode
 from etude.base.errors import ConfigError
@@ -84,7 +84,7 @@ class FQE(Agent):
     """
 
     acts_by: ClassVar[ActsBy] = "values"
-    learns_from = PolicyEvaluation()
+    learns_from: LearnsFrom = PolicyEvaluation()
     actions: ClassVar[tuple[type[Any], ...]] = (Discrete, Box)
 
     def build(self, make: Maker, spaces: Spaces) -> None:

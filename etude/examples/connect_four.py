@@ -109,7 +109,7 @@ class ConnectFour(AECEnv):
         self.line_counts: bool = line_counts
         self.begins = begins
         self.render_mode: str | None = render_mode
-        self.possible_agents = list(AGENTS)
+        self.possible_agents: list[str] = list(AGENTS)
         board, mask = Box(0, 1, (ROWS, COLUMNS, 2), np.uint8), Box(0, 1, (COLUMNS,), np.int8)
         counts = {"columns": Box(0, len(LINES), (COLUMNS, 12), np.float32)} if line_counts else {}
         self._observation_space = Dict({"observation": board, "action_mask": mask, **counts})
@@ -127,7 +127,8 @@ class ConnectFour(AECEnv):
         first = AGENTS[int(rng.random() >= 0.5)] if self.begins is None else self.begins
         second = AGENTS[1 - AGENTS.index(first)]
         self.agent_selection: str = first
-        self.agents, self._other = list(AGENTS), {first: second, second: first}
+        self.agents: list[str] = list(AGENTS)
+        self._other = {first: second, second: first}
         self._boards = {agent: np.zeros((ROWS, COLUMNS, 2), np.uint8) for agent in AGENTS}
         self._in_lines = {agent: np.zeros(len(LINES), np.int64) for agent in AGENTS}  # stones in each of `LINES`
         self._free = [ROWS] * COLUMNS  # rows of each column

@@ -27,7 +27,7 @@ class DeepSea(gym.Env[Any, Any]):
     policy of random actions finds the reward once in 2 ** size episodes, and moves to the left cost nothing.
     """
 
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 4}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 4}
 
     def __init__(self, size: int = 10, mapping_seed: int = 42, render_mode: str | None = None):
         if size < 2:

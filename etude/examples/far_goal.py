@@ -17,9 +17,9 @@ class FarGoal(gym.Env[np.ndarray, np.integer]):
     chance of reaching a goal 60 steps away in time.
     """
 
-    observation_space = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
-    action_space = gym.spaces.Discrete(4)
-    moves = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
+    observation_space: gym.spaces.Box = gym.spaces.Box(-np.inf, np.inf, (4,), np.float32)
+    action_space: gym.spaces.Discrete = gym.spaces.Discrete(4)
+    moves: np.ndarray = np.array([[1, 0], [-1, 0], [0, 1], [0, -1]])
 
     def __init__(self, distance: int = 60):
         self.distance: int = distance

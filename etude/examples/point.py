@@ -28,17 +28,15 @@ class PointWorld(gym.Env[Any, Any]):
     else -1. After 50 steps the episode is truncated.
     """
 
-    tolerance = 0.15  # nearer than this, the goal is reached
-    metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
+    tolerance: float = 0.15  # nearer than this, the goal is reached
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}
 
     def __init__(self, render_mode: str | None = None):
         if render_mode not in (None, "rgb_array"):
             raise ConfigError(f"PointWorld draws frames, render_mode='rgb_array', and no window; got {render_mode!r}.")
         self.render_mode = render_mode
         plane = Box(0.0, SIDE, (2,), np.float32)
-        self.observation_space: Dict[np.ndarray] = Dict(
-            {"observation": plane, "achieved_goal": plane, "desired_goal": plane}
-        )
+        self.observation_space: Dict = Dict({"observation": plane, "achieved_goal": plane, "desired_goal": plane})
         self.action_space: Box = Box(-STEP, STEP, (2,), np.float32)
         self._position, self._goal, self._t = np.zeros(2, np.float32), np.zeros(2, np.float32), 0
 

@@ -59,9 +59,9 @@ class Independent(MultiAgent):
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
             many = len(self.driven[policy])
-            self.noise |= {f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()}
-            self.batch_noise |= {f"{policy}.{name}": shape for name, shape in own.batch_noise.items()}
-            self.trained_every |= {f"{policy}.{name}": field for name, field in own.trained_every.items()}
+            self.noise.update({f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()})
+            self.batch_noise.update({f"{policy}.{name}": shape for name, shape in own.batch_noise.items()})
+            self.trained_every.update({f"{policy}.{name}": field for name, field in own.trained_every.items()})
 
     def policy_spaces(self, spaces: Spaces, policy: str) -> Spaces:
         """What the agents of a policy have in common."""

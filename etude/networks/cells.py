@@ -85,7 +85,7 @@ class Lstm:
 
 CELLS: dict[str, type[Gru] | type[Lstm]] = {"gru": Gru, "lstm": Lstm}
 
-CELL_AXES = {
+CELL_AXES: dict[str, tuple[str, ...]] = {
     "cell.input.weight": ("inputs", "gates"),
     "cell.input.bias": ("gates",),
     "cell.memory.weight": ("recurrent", "gates"),

@@ -59,7 +59,7 @@ class Reader:
         with local(self.files[0]) as path:
             first = FileStream(path, spaces)
         self.source: Spaces = first.spaces
-        self.environment: Any | None = first.metadata.get("environment")
+        self.environment: Any = first.metadata.get("environment")
 
     @property
     def spaces(self) -> Spaces:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,9 +26,10 @@ class FileStream:
     def __init__(self, path: Path, spaces: Spaces | None = None):
         self.path: Path = path
         self._form = format_of(path)
-        self.metadata = parsed(self._form.about(path), path)
+        self.metadata: dict[str, Any] = parsed(self._form.about(path), path)
         self.spaces: Spaces = spaces_of(self.metadata, spaces, path)
-        self.transitions = self.dropped = 0
+        self.transitions: int = 0
+        self.dropped: int = 0
 
     def __iter__(self) -> Iterator[Episode]:
         self.transitions = self.dropped = count = 0

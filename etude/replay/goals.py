@@ -10,7 +10,9 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.spaces import Spaces
 from etude.base.trees import Tree
+from etude.replay.episodes import EpisodeIndex
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.replay.ring_view import RingView
 
@@ -95,7 +97,8 @@ class Relabelled:
         self.chosen: np.ndarray = chosen
         self.goal: Tree = goal
         self.rewards: GoalRewards = rewards
-        self.spaces, self.episodes = ring.spaces, ring.episodes
+        self.spaces: Spaces = ring.spaces
+        self.episodes: EpisodeIndex = ring.episodes
         self.locate, self.ahead, self.actions, self.stored = ring.locate, ring.ahead, ring.actions, ring.stored
 
     def __len__(self) -> int:

@@ -314,9 +314,8 @@ class Ring:
 
     def built(self) -> dict[str, Any]:
         """What rows and columns it has, as plain data."""
-        numbers = {name: getattr(self, name) for name in ("capacity", "environments", "frame_stack")}
         return {
-            **numbers,
+            **{name: getattr(self, name) for name in ("capacity", "environments", "frame_stack")},
             "observation": spaces_.to_json(self.spaces.observation),
             "action": spaces_.to_json(self.spaces.action),
             "reward": list(self.reward.shape[1:]),
@@ -325,8 +324,7 @@ class Ring:
 
     def _used(self) -> int:
         """How many slots, from the first, have ever been written."""
-        untouched = (self.kind[-self.environments :] == EDGE).all()
-        return int(self.head.max()) + 1 if untouched else self.slots
+        return int(self.head.max()) + 1 if (self.kind[-self.environments :] == EDGE).all() else self.slots
 
     def _settle(self) -> None:
         """Derive what follows from heads and counts."""

@@ -123,7 +123,7 @@ class Advantages(Stateless):
         self.gamma: float = gamma
         self.gae_lambda: float = gae_lambda
         self.reward_scale: float = reward_scale
-        self.value = value
+        self.value: Callable[..., Any] = value
         self._basis: tuple[object, ...] = ()
         self._estimates: dict[str, np.ndarray] = {}
 

@@ -27,6 +27,7 @@ from etude.config import Config
 from etude.losses.distributions import of_choices
 from etude.networks import Conv, Maker, Mlp, Part, RunningMoments, RunningScale, Spec
 from etude.networks.encoding import fitting_filters, width
+from etude.networks.network import Normaliser
 from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
 
 ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from
@@ -254,7 +255,7 @@ class RNDAgent(Agent):
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         settings, space = self.config.settings, spaces.observation
-        self.normaliser = make.normaliser(space, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(space, self.config.normalize_observation)
         self.target: Part = fixed(make(self.config.network, space, outputs=settings.features))
         spec = self.config.network if settings.predictor_network is None else settings.predictor_network
         self.predictor: Part = make(spec, space, outputs=settings.features)
@@ -301,7 +302,7 @@ class ICMAgent(Agent):
         settings = self.config.settings
         self.action_space: Any = spaces.action
         features = Box(-np.inf, np.inf, (settings.features,), np.float32)
-        self.normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
+        self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model: dict[str, Part] = {
             "encoder": make(self.config.network, spaces.observation, outputs=settings.features),
             "forward": make(settings.model_network, (features, spaces.action), outputs=settings.features),

@@ -18,7 +18,7 @@ class FollowingActor:
     def __init__(self, actor: Any, follow: Callable[[PolicyVersion], None]):
         self._actor, self._follow = actor, follow
         self.act: Any = actor.act
-        self.state_size: Any = actor.state_size
+        self.state_size: int = actor.state_size
 
     @classmethod
     def made(cls, make_actor: Callable[[], Any], follow: Callable[[PolicyVersion], None]) -> FollowingActor:

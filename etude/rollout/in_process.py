@@ -7,6 +7,7 @@ from typing import Any
 
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.seeding import RunSeed
+from etude.base.spaces import Spaces
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
@@ -26,7 +27,7 @@ class InProcess:
         actor_priorities: bool = False,
         state_recorded: bool = True,
     ):
-        self.spaces = environments.spaces
+        self.spaces: Spaces = environments.spaces
         self.environments: int = len(environments.columns)
         self._stepped = environments
         self._collector = Collector(

@@ -222,7 +222,8 @@ class Carver:
     """Allocates arrays in a buffer, one after the other."""
 
     def __init__(self, buffer: Any):
-        self._buffer, self.offset = buffer, 0  # bytes that are taken
+        self._buffer = buffer
+        self.offset: int = 0  # bytes that are taken
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
         array = np.ndarray(shape, dtype, self._buffer, self.offset)

@@ -8,6 +8,7 @@ from typing import Any
 
 from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
 from etude.base.errors import EtudeError
+from etude.base.spaces import Spaces
 from etude.protocols import ProcessGroup, Weights
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.lockstep import LockstepPool
@@ -30,7 +31,7 @@ class SharedRollout:
 
     def __init__(self, own: InProcess | Pool | LockstepPool, environments: int, group: ProcessGroup):
         self.environments: int = environments
-        self.spaces = own.spaces
+        self.spaces: Spaces = own.spaces
         self._own, self._group = own, group
         self._parts = [own_environments(environments, rank, group.size) for rank in range(group.size)]
         self._columns = self._parts[group.rank]

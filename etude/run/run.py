@@ -99,9 +99,13 @@ class Run:
             devices, strategy,
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, named := build.preset_name(env), config, hyperparameters)
-        environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
+        environment = build.environment_for(env, env_args, wrappers, frame_stack)
+        self.explorer: Explorer | None = explorer
         is_path(run_dir)  # refuses what is none
         self._claims = trust_.claims(environment, replay_folder)
+        self.algorithm: str
+        self.agent: Agent
+        self.environment: Any
         self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
             environment, lambda own: build.agents_for(algorithm, named, config, own, policies, train_only)
         )
@@ -112,18 +116,19 @@ class Run:
         self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, named, replicas)
         self.engine: Any = build.engine_for(self.agent, spaces, self.setup, replicas)
         self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
-        self._rewrite = build.as_rewriters(rewrite)
+        self._has_replay, self._rewrite = True, build.as_rewriters(rewrite)
         parts = build.run_parts(self._context, explorer, self._rewrite)
-        self.learner, learning, self._lifecycle, self._log_prob = parts
+        self.learner: Any = parts.learner
+        self._lifecycle, self._log_prob = parts.collecting, parts.log_prob
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self.policy: Any = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
         self._evaluator = build.evaluator_for(self.policy, self._context, self.learner, self)
         self._loop = Loop(
-            learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
+            parts.learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
         )  # fmt: skip
-        self._has_replay, self.history = True, history.RunHistory()
+        self.history: history.RunHistory = history.RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     @property
@@ -306,21 +311,18 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        parts = self.algorithm, self.explorer, self._rewrite, self.learner.progress.total
-        found = build.describe(self._context, *parts)
+        found = build.describe(self._context, self.algorithm, self.explorer, self._rewrite, self.learner.progress.total)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         build.check_replay(self._has_replay, "save")
         task = {} if self.task is None else {"task": self.task}
-        own = {"rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
-        return self._described(self.learner.state() | own)
+        return self._described({**self.learner.state(), "rollout": self._lifecycle.state(), **task, **self._evaluator.state()})
 
     def _described(self, state: dict[str, Any]) -> dict[str, Any]:
         """The components of a checkpoint, with what the run is."""
-        described = {**self.description(), "signatures": trust_.signatures(self._claims)}
-        return {"description": described, **state}
+        return {"description": {**self.description(), "signatures": trust_.signatures(self._claims)}, **state}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from the state of a run of the same agent on the same environment, of the same seed or, with

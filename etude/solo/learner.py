@@ -17,7 +17,7 @@ from etude.base.seeding import check_generator, generator_state, restore_generat
 from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options
+from etude.solo.options import Options, Trimming
 from etude.solo.policies import epsilons
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
@@ -68,7 +68,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming = self.regime.trimming(options)
+        self.trimming: Trimming = self.regime.trimming(options)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not

@@ -47,7 +47,8 @@ class Worker(ABC):
         self.counters: Any = memory.counter_array()
         self.failures = 0  # since something that it collects was whole
         self.generation = 0
-        self.silent, self._seen = 0.0, 0  # seconds that we waited without a time step of it
+        self.silent: float = 0.0  # seconds that we waited without a time step of it
+        self._seen = 0
         self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
 
     def __str__(self) -> str:

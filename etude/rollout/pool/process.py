@@ -201,7 +201,7 @@ class ProcessBackend:
     """Workers are processes of this machine, which share memory with their parent."""
 
     worker: type[Worker] = ProcessWorker
-    deadline = 60.0
+    deadline: float = 60.0
 
     def new_buffer(self, size: int) -> Any:
         """Bytes that processes share."""

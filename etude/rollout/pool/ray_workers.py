@@ -204,7 +204,7 @@ class RayBackend:
     """Workers are Ray actors with one CPU each. address: see `connect`."""
 
     worker: type[Worker] = RayWorker
-    deadline = 24.0  # with the time that a node may take to send stacks, an actor that hangs ends within 30 s
+    deadline: float = 24.0  # with the time that a node may take to send stacks, an actor that hangs ends within 30 s
 
     def __init__(self, address: str, workers: int):
         self.ray: Any = connect(address, workers)

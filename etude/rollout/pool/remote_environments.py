@@ -42,7 +42,8 @@ class Board:
         like = zeros(spaces.observation, 0)
         self.observation: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
         self.final: Tree = trees.map(lambda leaf: carve((n, *leaf.shape[1:]), leaf.dtype), like)
-        self.reward, self.scores = (carve((n, *shape), np.dtype(np.float32)) for shape in (reward_shape, ()))
+        self.reward: np.ndarray = carve((n, *reward_shape), np.dtype(np.float32))
+        self.scores: np.ndarray = carve((n,), np.dtype(np.float32))
         self.terminated: np.ndarray = carve((n,), np.dtype(bool))
         self.truncated: np.ndarray = carve((n,), np.dtype(bool))
         self.action: np.ndarray = carve((n, *action.shape[1:]), action.dtype)
@@ -160,8 +161,12 @@ class RemoteEnvironments:
 
     def __init__(self, supervisor: WorkerSupervisor, workers: list[ProcessWorker]):
         self._supervisor, self._workers = supervisor, workers
-        self.spaces, self.native, self.reward_shape, self.info_names = supervisor.ready
-        self.scores, self.info = np.empty(0, np.float32), np.empty((0, len(self.info_names)), np.float32)
+        self.spaces: Spaces = supervisor.ready.spaces
+        self.native: bool = supervisor.ready.native
+        self.reward_shape: tuple[int, ...] = supervisor.ready.reward_shape
+        self.info_names: tuple[str, ...] = supervisor.ready.info_names
+        self.scores: np.ndarray = np.empty(0, np.float32)
+        self.info: np.ndarray = np.empty((0, len(self.info_names)), np.float32)
         self._first = workers[0].columns[0]
         self.columns: np.ndarray = np.arange(self._first, workers[-1].columns[-1] + 1)
         self._board: Board

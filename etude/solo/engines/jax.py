@@ -57,12 +57,8 @@ class JaxProgram:
     name = "jax"
 
     def __init__(self, parts: KerasParts, interface: AgentInterface):
-        self.parts, self._agent, self._agents, self._update_targets = (
-            parts,
-            parts.agent,
-            interface.agents,
-            interface.update_targets,
-        )
+        self.parts: KerasParts = parts
+        self._agent, self._agents, self._update_targets = parts.agent, interface.agents, interface.update_targets
         self.traces: int = 0
         self.forget()
         device = next(iter([*parts.trained, *parts.others][0].value.devices()))

@@ -303,7 +303,7 @@ class Program(Protocol):
 class KerasAgentBackend:
     """See `make_engine.UserAgentBackend`."""
 
-    busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
+    busy: Busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
 
     def __init__(self, parts: KerasParts, program: Program):
         self.variables: KerasVariables = parts.variables
@@ -314,7 +314,7 @@ class KerasAgentBackend:
         self.device: str = program.device
         computing = program.act, program.rewards, program.learn, program.gradients
         self.act, self.rewards, self.learn, self.gradients = (_at_home(self.name, each) for each in computing)
-        self.optimizer_settings = parts.optimizer_settings
+        self.optimizer_settings: Callable[[str], list[OptimizerSetting]] = parts.optimizer_settings
         self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
 
     @property

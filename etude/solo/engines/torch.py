@@ -123,7 +123,9 @@ def _variables(path: str, holder: nn.Module | torch.Tensor) -> list[tuple[str, t
 class TorchAgentBackend:
     """See `make_engine.UserAgentBackend`."""
 
-    name, traces, busy = "torch", 0, Busy()
+    name: str = "torch"
+    traces: int = 0
+    busy: Busy = Busy()
 
     def __init__(self, agent: Any, optimizers: Sequence[Any], interface: AgentInterface, seed: int):
         self._agent, self._agents, self._optimizers = agent, interface.agents, tuple(optimizers)

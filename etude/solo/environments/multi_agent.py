@@ -72,7 +72,7 @@ class ParallelAgentsEnvironment(JoinedAgents):
         reward_done: RewardDone | None = None,
         scaling: ActionScaling = NormalisedActions,
     ):
-        self.agents = spaces = MultiAgentSpaces.of(env)
+        self.agents: MultiAgentSpaces = (spaces := MultiAgentSpaces.of(env))
         names = tuple(map(str, spaces.names))
         actions = {name: Actions(space, scaling) for name, space in zip(names, spaces.actions, strict=True)}
         seen = zip(names, spaces.observations, strict=True)

@@ -73,6 +73,7 @@ class OldGymEnvironment(gym.Env[Any, Any]):
         self.observation_space: Space = as_space(env.observation_space, f"The observation space of {name}")
         self.action_space: Space = as_space(env.action_space, f"The action space of {name}")
         self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
+        self.seeded: bool
         self._reset, self.seeded = _resetting(env)
         self._render: Callable[[], Any] = getattr(env, "render", lambda: None)
         self.render_mode = getattr(env, "render_mode", None)

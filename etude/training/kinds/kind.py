@@ -51,7 +51,11 @@ from etude.training.setup import Setup
 from etude.training.sources import Sources
 from etude.training.update_schedule import UpdateSchedule
 
-EXPLORED_BY = {"values": ["epsilon"], "actions": ["exploration_noise", "random_steps"], "distribution": []}
+EXPLORED_BY: dict[str, list[str]] = {
+    "values": ["epsilon"],
+    "actions": ["exploration_noise", "random_steps"],
+    "distribution": [],
+}
 """The config fields that describe exploration, by what an agent acts by."""
 
 

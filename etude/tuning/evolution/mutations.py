@@ -24,7 +24,7 @@ from etude.tuning.evolution.mutation import (
 )
 from etude.tuning.evolution.structure import ArchitectureLimits, Moves, moves_of, networks_in, replaced
 
-LIMITS = {
+LIMITS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-5, 1e-2),
     "batch_size": (8, 1024),
     "minibatch_size": (8, 1024),
