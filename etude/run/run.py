@@ -27,7 +27,6 @@ from etude.protocols import Explorer
 from etude.report import filming, history
 from etude.run import online
 from etude.training import build
-from etude.training.build import exploration
 from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.learner import Learner
@@ -110,7 +109,7 @@ class Run:
             environment, lambda own: build.agents_for(algorithm, named, config, own, policies, train_only)
         )
         self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
-        exploration.check(self.agent, explorer, spaces)
+        build.exploration.check(self.agent, explorer, spaces)
         replicas = build.replicas_for(self.agent, setup)
         self.group: Any = None if replicas is None else replicas.group
         self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, named, replicas)
@@ -318,7 +317,8 @@ class Run:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         build.check_replay(self._has_replay, "save")
         task = {} if self.task is None else {"task": self.task}
-        return self._described({**self.learner.state(), "rollout": self._lifecycle.state(), **task, **self._evaluator.state()})
+        own = {"rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
+        return self._described(self.learner.state() | own)
 
     def _described(self, state: dict[str, Any]) -> dict[str, Any]:
         """The components of a checkpoint, with what the run is."""
