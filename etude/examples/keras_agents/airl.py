@@ -46,24 +46,25 @@ class AIRL(gail.GAIL):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, expert, processes, env, gamma)
-        self.shaping, self.absorbing = ppo.network(state_dim, hidden_size, 1), keras.Variable(0.0)
+        self.shaping: keras.Sequential = ppo.network(state_dim, hidden_size, 1)
+        self.absorbing: keras.Variable = keras.Variable(0.0)
         learned = [*self.discriminator.trainable_variables, *self.shaping.trainable_variables, self.absorbing]
         self.param = [*self.param[:2], learned]
 
-    def reward_model(self, inputs, a, next_s, d):
+    def reward_model(self, inputs: Any, a: Any, next_s: Any, d: Any) -> Any:
         return self.logit(inputs, a, next_s, d) + d * self.gamma / (1 - self.gamma) * self.absorbing
 
-    def logit(self, s, a, next_s, d):
+    def logit(self, s: Any, a: Any, next_s: Any, d: Any) -> Any:
         f = super().logit(s, a, next_s, d) + self.gamma * (1 - d) * self.shaping(next_s)[:, 0] - self.shaping(s)[:, 0]
         chosen = ops.take_along_axis(ops.stop_gradient(self.old_actor(s)), a[:, None], axis=1)[:, 0]
         return f - ops.log(chosen + ppo.TINY)
 
-    def discriminator_loss(self, s, a, next_s, d):
+    def discriminator_loss(self, s: Any, a: Any, next_s: Any, d: Any) -> Any:
         expert = self.drawn(d)
         steps = surprise(-self.logit(*expert)) + surprise(self.logit(s, a, next_s, d))
         return steps + expert[3] * surprise(-self.absorbing) + d * surprise(self.absorbing)
 
 
-def surprise(logit):
+def surprise(logit: Any) -> Any:
     """-log(1 - D), with smoothed labels."""
     return ops.softplus(logit) - SMOOTHING * logit

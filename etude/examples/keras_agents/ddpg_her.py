@@ -40,8 +40,10 @@ class DDPG(etude.RL):
         effort: float = 0.1,
     ):
         super().__init__()
-        self.actor, self.target_actor = (network(4, hidden_size, 2, "tanh") for _ in range(2))
-        self.critic, self.target_critic = (network(6, hidden_size, 1) for _ in range(2))
+        self.actor: keras.Sequential = network(4, hidden_size, 2, "tanh")
+        self.target_actor: keras.Sequential = network(4, hidden_size, 2, "tanh")
+        self.critic: keras.Sequential = network(6, hidden_size, 1)
+        self.target_critic: keras.Sequential = network(6, hidden_size, 1)
         assign_param(self.target_actor.weights, self.actor.weights)
         assign_param(self.target_critic.weights, self.critic.weights)
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
@@ -49,10 +51,10 @@ class DDPG(etude.RL):
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
         self.noise: Any = keras.random.SeedGenerator(0)
 
-    def action(self, s):
+    def action(self, s: Any) -> Any:
         return self.actor(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         smooth = self.sigma * keras.random.normal(ops.shape(a), seed=self.noise)
         next_a = ops.clip(self.target_actor(next_s) + smooth, -1.0, 1.0)
         next_q = self.value(self.target_critic, next_s, next_a)
@@ -61,15 +63,15 @@ class DDPG(etude.RL):
         best = self.actor(s)
         return self.effort * ops.sum(best**2, axis=1) - self.value(self.critic, s, best), td_error**2
 
-    def value(self, critic, s, a):
+    def value(self, critic: keras.Model, s: Any, a: Any) -> Any:
         """What the critic expects of actions [B, 2] in states [B, 4]: [B]."""
         return critic(ops.concatenate([s, a], axis=1))[:, 0]
 
-    def update_param(self):
+    def update_param(self) -> None:
         assign_param(self.target_actor.weights, self.actor.weights, self.tau)
         assign_param(self.target_critic.weights, self.critic.weights, self.tau)
 
-    def reward_done_func(self, reached, goal):
+    def reward_done_func(self, reached: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What a step earns that led to the points `reached` [..., 2], were these the goals."""
         done = np.linalg.norm(reached - goal, axis=-1) < PointWorld.tolerance
         return np.where(done, 0.0, -1.0), done

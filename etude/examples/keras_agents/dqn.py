@@ -34,22 +34,23 @@ class DQN(etude.RL):
         gamma: float = 0.98,
     ):
         super().__init__()
-        self.q, self.target = (network(state_dim, hidden_size, action_dim) for _ in range(2))
+        self.q: keras.Sequential = network(state_dim, hidden_size, action_dim)
+        self.target: keras.Sequential = network(state_dim, hidden_size, action_dim)
         assign_param(self.target.weights, self.q.weights)
         self.param = self.q.trainable_variables
         self.env: Any = [env] * (processes or 1)
         self.gamma = gamma
 
-    def action(self, s):
+    def action(self, s: Any) -> Any:
         return self.q(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
         next_q = ops.max(self.target(next_s), axis=1)
         target = r + self.gamma * (1 - d) * next_q
         return (ops.stop_gradient(target) - q) ** 2
 
-    def update_param(self):
+    def update_param(self) -> None:
         assign_param(self.target.weights, self.q.weights)
 
 

@@ -9,6 +9,8 @@ Schaul et al. 2016, arXiv:1511.05952.
 
 from __future__ import annotations
 
+from typing import Any
+
 from keras import ops
 
 from etude.examples.keras_agents import dqn
@@ -17,7 +19,7 @@ from etude.examples.keras_agents import dqn
 class DQN(dqn.DQN):
     """What its minibatches are drawn by is the error of each transition, told to `self.prioritized_replay`."""
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
         next_q = ops.max(self.target(next_s), axis=1)
         td_error = ops.stop_gradient(r + self.gamma * (1 - d) * next_q) - q

@@ -42,27 +42,28 @@ class GAIL(ppo.PPO):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
         self.discriminator: Any = ppo.network(state_dim + action_dim, hidden_size, 1)
         self.param = [*self.param, self.discriminator.trainable_variables]
-        self.expert, self.action_dim = expert, action_dim
+        self.expert = expert
+        self.action_dim = action_dim
         self.draws: Any = keras.random.SeedGenerator(0)
 
-    def action(self, s):
+    def action(self, s: Any) -> Any:
         return [s, super().action(s)]
 
-    def reward_model(self, inputs, a, next_s, d):
+    def reward_model(self, inputs: Any, a: Any, next_s: Any, d: Any) -> Any:
         return ops.softplus(self.logit(inputs, a, next_s, d))
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         return *super().__call__(s, a, next_s, r, d), self.discriminator_loss(s, a, next_s, d)
 
-    def logit(self, s, a, next_s, d):
+    def logit(self, s: Any, a: Any, next_s: Any, d: Any) -> Any:
         """log D - log(1 - D) of each step [B]."""
         return self.discriminator(ops.concatenate([s, ops.one_hot(a, self.action_dim)], axis=1))[:, 0]
 
-    def discriminator_loss(self, s, a, next_s, d):
+    def discriminator_loss(self, s: Any, a: Any, next_s: Any, d: Any) -> Any:
         """-log D of as many steps of the expert, and -log(1 - D) of these: [B]."""
         return ops.softplus(-self.logit(*self.drawn(d))) + ops.softplus(self.logit(s, a, next_s, d))
 
-    def drawn(self, d):
+    def drawn(self, d: Any) -> list[Any]:
         """(s, a, next_s, d) of random steps of the expert, as many as in d [B]."""
         rows = keras.random.randint(d.shape, 0, len(self.expert), seed=self.draws)
         held = (self.expert.s, self.expert.a, self.expert.next_s, self.expert.d)

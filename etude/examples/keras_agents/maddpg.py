@@ -45,15 +45,16 @@ class DDPG(etude.RL):
         )
         self.critics, self.target_critics = ([network(joint, hidden_size, 1) for _ in sizes] for _ in range(2))
         self.param = [variables(self.actors), variables(self.critics)]
-        self.actions, self.env = actions, [env] * (processes or 1)
+        self.actions = actions
+        self.env: Any = [env] * (processes or 1)
         self.entropy, self.gamma, self.tau = entropy, gamma, tau
         self.random: Any = keras.random.SeedGenerator(0)
         self.follow(1.0)
 
-    def action(self, s, i):
+    def action(self, s: Any, i: int) -> Any:
         return self.actors[i](s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         taken = [ops.one_hot(a[:, i], n) for i, n in enumerate(self.actions)]
         policies = [actor(seen) for actor, seen in zip(self.target_actors, next_s, strict=True)]
         following = [ops.one_hot(ops.argmax(p, axis=1), n) for p, n in zip(policies, self.actions, strict=True)]
@@ -68,22 +69,22 @@ class DDPG(etude.RL):
             actor_loss += -judge(self.critics[i], s, chosen) - self.entropy * entropy
         return actor_loss, critic_loss
 
-    def relaxed(self, probabilities):
+    def relaxed(self, probabilities: Any) -> Any:
         """A one-hot sample whose gradient is that of a softmax over noisy logits."""
         uniform = keras.random.uniform(ops.shape(probabilities), 1e-6, 1.0, seed=self.random)
         soft = ops.softmax(ops.log(probabilities + 1e-8) - ops.log(-ops.log(uniform)))
         hard = ops.one_hot(ops.argmax(soft, axis=1), soft.shape[1])
         return soft + ops.stop_gradient(hard - soft)
 
-    def update_param(self):
+    def update_param(self) -> None:
         self.follow(self.tau)
 
-    def follow(self, tau):
+    def follow(self, tau: float) -> None:
         for target, source in zip(self.target_actors + self.target_critics, self.actors + self.critics, strict=True):
             assign_param(target.weights, source.weights, tau)
 
 
-def judge(critic, s, a):
+def judge(critic: keras.Model, s: Any, a: Any) -> Any:
     """What a critic expects of joint observations and joint one-hot actions: [B]."""
     return critic(ops.concatenate([*s, *a], axis=1))[:, 0]
 

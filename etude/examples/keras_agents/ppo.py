@@ -39,21 +39,22 @@ class PPO(etude.RL):
         gamma: float = 0.98,
     ):
         super().__init__()
-        self.actor, self.old_actor = (network(state_dim, hidden_size, action_dim, "softmax") for _ in range(2))
+        self.actor: keras.Sequential = network(state_dim, hidden_size, action_dim, "softmax")
+        self.old_actor: keras.Sequential = network(state_dim, hidden_size, action_dim, "softmax")
         self.critic: Any = network(state_dim, hidden_size, 1)
         self.update_param()
         self.param = [self.actor.trainable_variables, self.critic.trainable_variables]
         self.env: Any = [env] * (processes or 1)
         self.clip, self.entropy, self.gamma = clip, entropy, gamma
 
-    def action(self, s):
+    def action(self, s: Any) -> Any:
         return self.old_actor(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
         td_error, policy_loss, _ = self.terms(s, a, next_s, r, d)
         return policy_loss, td_error**2
 
-    def terms(self, s, a, next_s, r, d):
+    def terms(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> tuple[Any, ...]:
         """The temporal difference, the loss of the policy and the ratio of probabilities, each [B]."""
         target = ops.stop_gradient(r + self.gamma * (1 - d) * self.critic(next_s)[:, 0])
         td_error = target - self.critic(s)[:, 0]
@@ -66,7 +67,7 @@ class PPO(etude.RL):
         policy_loss = -ops.minimum(ratio * advantage, clipped * advantage) - self.entropy * entropy
         return td_error, policy_loss, ratio
 
-    def update_param(self):
+    def update_param(self) -> None:
         assign_param(self.old_actor.weights, self.actor.weights)
 
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from etude.examples.experts import Expert
@@ -47,25 +47,26 @@ class AIRL(gail.GAIL):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, expert, processes, env, gamma)
-        self.shaping, self.absorbing = ppo.network(state_dim, hidden_size, 1), nn.Parameter(torch.zeros(()))
+        self.shaping: nn.Sequential = ppo.network(state_dim, hidden_size, 1)
+        self.absorbing: nn.Parameter = nn.Parameter(torch.zeros(()))
         learned = [*self.discriminator.parameters(), *self.shaping.parameters(), self.absorbing]
         self.param = [*self.param[:2], learned]
 
-    def reward_model(self, inputs, a, next_s, d):
+    def reward_model(self, inputs: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         return self.logit(inputs, a, next_s, d) + d * self.gamma / (1 - self.gamma) * self.absorbing
 
-    def logit(self, s, a, next_s, d):
+    def logit(self, s: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         f = super().logit(s, a, next_s, d) + self.gamma * (1 - d) * self.shaping(next_s)[:, 0] - self.shaping(s)[:, 0]
         with torch.no_grad():
             chosen = self.old_actor(s).gather(1, a[:, None])[:, 0]
         return f - torch.log(chosen + ppo.TINY)
 
-    def discriminator_loss(self, s, a, next_s, d):
+    def discriminator_loss(self, s: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         expert = self.drawn(d)
         steps = surprise(-self.logit(*expert)) + surprise(self.logit(s, a, next_s, d))
         return steps + expert[3] * surprise(-self.absorbing) + d * surprise(self.absorbing)
 
 
-def surprise(logit):
+def surprise(logit: Tensor) -> Tensor:
     """-log(1 - D), with smoothed labels."""
     return softplus(logit) - SMOOTHING * logit

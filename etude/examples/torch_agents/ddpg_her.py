@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import etude
 from etude.examples.point import PointWorld
@@ -40,18 +40,20 @@ class DDPG(etude.RL_pytorch):
         effort: float = 0.1,
     ):
         super().__init__()
-        self.actor, self.target_actor = (nn.Sequential(*network(4, hidden_size, 2), nn.Tanh()) for _ in range(2))
-        self.critic, self.target_critic = (network(6, hidden_size, 1) for _ in range(2))
+        self.actor: nn.Sequential = nn.Sequential(*network(4, hidden_size, 2), nn.Tanh())
+        self.target_actor: nn.Sequential = nn.Sequential(*network(4, hidden_size, 2), nn.Tanh())
+        self.critic: nn.Sequential = network(6, hidden_size, 1)
+        self.target_critic: nn.Sequential = network(6, hidden_size, 1)
         self.target_actor.load_state_dict(self.actor.state_dict())
         self.target_critic.load_state_dict(self.critic.state_dict())
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.env: Any = [env] * (processes or 1)
         self.sigma, self.gamma, self.tau, self.effort = sigma, gamma, tau, effort
 
-    def action(self, s):
+    def action(self, s: Tensor) -> Tensor:
         return self.actor(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
         with torch.no_grad():
             next_a = (self.target_actor(next_s) + self.sigma * torch.randn_like(a)).clip(-1.0, 1.0)
             next_q = self.value(self.target_critic, next_s, next_a)
@@ -60,15 +62,15 @@ class DDPG(etude.RL_pytorch):
         best = self.actor(s)
         return self.effort * (best**2).sum(1) - self.value(self.critic, s, best), td_error**2
 
-    def value(self, critic, s, a):
+    def value(self, critic: nn.Module, s: Tensor, a: Tensor) -> Tensor:
         """What the critic expects of actions [B, 2] in states [B, 4]: [B]."""
         return critic(torch.cat([s, a], 1))[:, 0]
 
-    def update_param(self):
+    def update_param(self) -> None:
         assign_param(self.target_actor.parameters(), self.actor.parameters(), self.tau)
         assign_param(self.target_critic.parameters(), self.critic.parameters(), self.tau)
 
-    def reward_done_func(self, reached, goal):
+    def reward_done_func(self, reached: np.ndarray, goal: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What a step earns that led to the points `reached` [..., 2], were these the goals."""
         done = np.linalg.norm(reached - goal, axis=-1) < PointWorld.tolerance
         return np.where(done, 0.0, -1.0), done

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import etude
 
@@ -33,22 +33,23 @@ class DQN(etude.RL_pytorch):
         gamma: float = 0.98,
     ):
         super().__init__()
-        self.q, self.target = (network(state_dim, hidden_size, action_dim) for _ in range(2))
+        self.q: nn.Sequential = network(state_dim, hidden_size, action_dim)
+        self.target: nn.Sequential = network(state_dim, hidden_size, action_dim)
         self.update_param()
         self.param = self.q.parameters()
         self.env: Any = [env] * (processes or 1)
         self.gamma = gamma
 
-    def action(self, s):
+    def action(self, s: Tensor) -> Tensor:
         return self.q(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> Tensor:
         q = self.q(s).gather(1, a[:, None])[:, 0]
         with torch.no_grad():
             target = r + self.gamma * (1 - d) * self.target(next_s).amax(1)
         return (target - q) ** 2
 
-    def update_param(self):
+    def update_param(self) -> None:
         self.target.load_state_dict(self.q.state_dict())
 
 

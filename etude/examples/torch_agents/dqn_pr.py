@@ -10,6 +10,7 @@ Schaul et al. 2016, arXiv:1511.05952.
 from __future__ import annotations
 
 import torch
+from torch import Tensor
 
 from etude.examples.torch_agents import dqn
 
@@ -17,7 +18,7 @@ from etude.examples.torch_agents import dqn
 class DQN(dqn.DQN):
     """What its minibatches are drawn by is the error of each transition, told to `self.prioritized_replay`."""
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> Tensor:
         q = self.q(s).gather(1, a[:, None])[:, 0]
         with torch.no_grad():
             target = r + self.gamma * (1 - d) * self.target(next_s).amax(1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor, nn
 from torch.nn.functional import one_hot, softplus
 
 from etude.examples.experts import Expert
@@ -40,28 +41,29 @@ class GAIL(ppo.PPO):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
-        self.discriminator = ppo.network(state_dim + action_dim, hidden_size, 1)
+        self.discriminator: nn.Sequential = ppo.network(state_dim + action_dim, hidden_size, 1)
         self.param = [*self.param, self.discriminator.parameters()]
-        self.expert, self.action_dim = expert, action_dim
+        self.expert = expert
+        self.action_dim = action_dim
 
-    def action(self, s):
+    def action(self, s: Tensor) -> Any:
         return [s, super().action(s)]
 
-    def reward_model(self, inputs, a, next_s, d):
+    def reward_model(self, inputs: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         return softplus(self.logit(inputs, a, next_s, d))
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> tuple[Tensor, ...]:
         return *super().__call__(s, a, next_s, r, d), self.discriminator_loss(s, a, next_s, d)
 
-    def logit(self, s, a, next_s, d):
+    def logit(self, s: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         """log D - log(1 - D) of each step [B]."""
         return self.discriminator(torch.cat([s, one_hot(a, self.action_dim)], dim=1))[:, 0]
 
-    def discriminator_loss(self, s, a, next_s, d):
+    def discriminator_loss(self, s: Tensor, a: Tensor, next_s: Tensor, d: Tensor) -> Tensor:
         """-log D of as many steps of the expert, and -log(1 - D) of these: [B]."""
         return softplus(-self.logit(*self.drawn(d))) + softplus(self.logit(s, a, next_s, d))
 
-    def drawn(self, d):
+    def drawn(self, d: Tensor) -> list[Tensor]:
         """(s, a, next_s, d) of random steps of the expert, as many as in d [B]."""
         rows = torch.randint(len(self.expert), d.shape, device=d.device)
         held = (self.expert.s, self.expert.a, self.expert.next_s, self.expert.d)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn import functional
 
 import etude
@@ -49,21 +49,23 @@ class DDPG(etude.RL_pytorch):
             nn.ModuleList(network(joint, hidden_size, 1) for _ in sizes) for _ in range(2)
         )
         self.param = [self.actors.parameters(), self.critics.parameters()]
-        self.actions, self.env = actions, [env] * (processes or 1)
+        self.actions = actions
+        self.env: Any = [env] * (processes or 1)
         self.entropy, self.gamma, self.tau = entropy, gamma, tau
         self.follow(1.0)
 
-    def action(self, s, i):
+    def action(self, s: Tensor, i: int) -> Tensor:
         return self.actors[i](s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: list[Tensor], a: Tensor, next_s: list[Tensor], r: Tensor, d: Tensor) -> tuple[Tensor, Tensor]:
         taken = [functional.one_hot(a[:, i], n).float() for i, n in enumerate(self.actions)]
         with torch.no_grad():
             policies = [actor(seen) for actor, seen in zip(self.target_actors, next_s, strict=True)]
             following = [
                 functional.one_hot(p.argmax(1), n).float() for p, n in zip(policies, self.actions, strict=True)
             ]
-        actor_loss, critic_loss = 0.0, 0.0
+        actor_loss: Any = 0.0
+        critic_loss: Any = 0.0
         for i, actor in enumerate(self.actors):
             with torch.no_grad():
                 next_q = judge(self.target_critics[i], next_s, following)
@@ -76,15 +78,15 @@ class DDPG(etude.RL_pytorch):
             actor_loss = actor_loss - judge(self.critics[i], s, chosen) - self.entropy * entropy
         return actor_loss, critic_loss
 
-    def update_param(self):
+    def update_param(self) -> None:
         self.follow(self.tau)
 
-    def follow(self, tau):
+    def follow(self, tau: float) -> None:
         assign_param(self.target_actors.parameters(), self.actors.parameters(), tau)
         assign_param(self.target_critics.parameters(), self.critics.parameters(), tau)
 
 
-def judge(critic, s, a):
+def judge(critic: nn.Module, s: list[Tensor], a: list[Tensor]) -> Tensor:
     """What a critic expects of joint observations and joint one-hot actions: [B]."""
     return critic(torch.cat([*s, *a], 1))[:, 0]
 

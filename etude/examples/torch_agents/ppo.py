@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import etude
 
@@ -38,23 +38,22 @@ class PPO(etude.RL_pytorch):
         gamma: float = 0.98,
     ):
         super().__init__()
-        self.actor, self.old_actor = (
-            nn.Sequential(*network(state_dim, hidden_size, action_dim), nn.Softmax(-1)) for _ in range(2)
-        )
-        self.critic = network(state_dim, hidden_size, 1)
+        self.actor: nn.Sequential = nn.Sequential(*network(state_dim, hidden_size, action_dim), nn.Softmax(-1))
+        self.old_actor: nn.Sequential = nn.Sequential(*network(state_dim, hidden_size, action_dim), nn.Softmax(-1))
+        self.critic: nn.Sequential = network(state_dim, hidden_size, 1)
         self.update_param()
         self.param = [self.actor.parameters(), self.critic.parameters()]
         self.env: Any = [env] * (processes or 1)
         self.clip, self.entropy, self.gamma = clip, entropy, gamma
 
-    def action(self, s):
+    def action(self, s: Tensor) -> Any:
         return self.old_actor(s)
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> tuple[Tensor, ...]:
         td_error, policy_loss, _ = self.terms(s, a, next_s, r, d)
         return policy_loss, td_error**2
 
-    def terms(self, s, a, next_s, r, d):
+    def terms(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The temporal difference, the loss of the policy and the ratio of probabilities, each [B]."""
         with torch.no_grad():
             target = r + self.gamma * (1 - d) * self.critic(next_s)[:, 0]
@@ -68,7 +67,7 @@ class PPO(etude.RL_pytorch):
         policy_loss = -torch.minimum(ratio * advantage, clipped * advantage) - self.entropy * entropy
         return td_error, policy_loss, ratio
 
-    def update_param(self):
+    def update_param(self) -> None:
         self.old_actor.load_state_dict(self.actor.state_dict())
 
 

@@ -9,13 +9,15 @@ of probabilities, and drawn by the size of its error and by how far that ratio i
 
 from __future__ import annotations
 
+from torch import Tensor
+
 from etude.examples.torch_agents import ppo
 
 
 class PPO(ppo.PPO):
     """Tells `self.prioritized_replay` the error and the ratio of each transition."""
 
-    def __call__(self, s, a, next_s, r, d):
+    def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> tuple[Tensor, ...]:
         td_error, policy_loss, ratio = self.terms(s, a, next_s, r, d)
         self.prioritized_replay.update(td_error, ratio)
         return policy_loss, td_error**2
