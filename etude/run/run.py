@@ -98,13 +98,11 @@ class Run:
             devices, strategy,
         )  # fmt: skip
         config = build.with_hyperparameters(algorithm, named := build.preset_name(env), config, hyperparameters)
-        environment = build.environment_for(env, env_args, wrappers, frame_stack)
-        self.explorer: Explorer | None = explorer
+        environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
         is_path(run_dir)  # refuses what is none
         self._claims = trust_.claims(environment, replay_folder)
         self.algorithm: str
         self.agent: Agent
-        self.environment: Any
         self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
             environment, lambda own: build.agents_for(algorithm, named, config, own, policies, train_only)
         )
@@ -115,13 +113,13 @@ class Run:
         self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, named, replicas)
         self.engine: Any = build.engine_for(self.agent, spaces, self.setup, replicas)
         self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
-        self._has_replay, self._rewrite = True, build.as_rewriters(rewrite)
+        self._rewrite = build.as_rewriters(rewrite)
         parts = build.run_parts(self._context, explorer, self._rewrite)
         self.learner: Any = parts.learner
-        self._lifecycle, self._log_prob = parts.collecting, parts.log_prob
+        self._lifecycle, self._log_prob, self._estimator = parts.collecting, parts.log_prob, ScheduledEstimates(self)
         self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
         self.policy: Any = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
-        self._metrics, self._estimator = Metrics(self.setup.keep_info), ScheduledEstimates(self)
+        self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
         self._evaluator = build.evaluator_for(self.policy, self._context, self.learner, self)
         self._loop = Loop(
             parts.learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
