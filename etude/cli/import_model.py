@@ -9,7 +9,6 @@ from typing import Literal
 
 from tyro.conf import UseAppendAction
 
-from etude.base.errors import ConfigError
 from etude.cli.options import one_run, parse, run_arguments, split_positionals
 from etude.cli.output import next_commands, say
 
@@ -22,7 +21,7 @@ class Import:
     or `etude train ALGORITHM ENV --start-from RUN --config RUN/config.json`.
     """
 
-    env: str | None = None  # what it was trained on: a Gymnasium id, module:callable or file.py:callable
+    env: str | None = None  # what it was trained on: an id, module:callable or file.py:callable; None: not known
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] | None = None  # None: what the file says, or the default
     vec_normalize: Path | None = (
         None  # file of VecNormalize.save; None: vec_normalize.pkl beside MODEL, if there is one
@@ -46,14 +45,14 @@ def main(arguments: Sequence[str]) -> int:
     from etude.importing import read_model
 
     model = read_model(path, activation=options.activation, vec_normalize=options.vec_normalize)
-    if options.env is None:
-        raise ConfigError(f"{path} does not name its environment: say what it was trained on, as in --env CartPole-v1.")
     given = {name: value for name, value in run_arguments(options).items() if value is not None}
-    name = f"{model.algorithm}-{options.env}-imported"
+    name = "-".join(filter(None, (model.algorithm, options.env, "imported")))
     with model.run(options.env, **given) as run, RunDirectory.create(options.run_dir, name) as directory:
         model.save(run, directory)
     say(f"{path}: {model.algorithm}, of {model.library}")
     for note in model.notes:
         say(note)
+    if options.env is None:
+        say("The file does not name its environment: give it to the commands below, as in --env CartPole-v1.")
     next_commands(str(directory.path))
     return 0

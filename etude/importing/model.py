@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base.errors import NetworkError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, Space, scale
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs import action_space_of
@@ -18,6 +18,7 @@ from etude.networks.encoding import Image, split
 from etude.networks.normaliser import Moments, normalised_parts
 from etude.protocols import Weights
 from etude.run import Run
+from etude.serving.clients import SpacesAlone
 from etude.training.build import config_for
 from etude.training.schedule import Schedule
 
@@ -143,12 +144,14 @@ class ImportedModel:
             **self.hyperparameters,
         )
 
-    def run(self, env: Any, run_dir: RunDirectory | str | Path | None = None, **setup: Any) -> Run:
+    def run(self, env: Any = None, run_dir: RunDirectory | str | Path | None = None, **setup: Any) -> Run:
         """The model as a run of no steps, which acts as the model does; saved, where it is given a `run_dir`.
 
-        env: the environment that it was trained on, as of `Run`, in the same wrappers. setup: other arguments of `Run`.
-        NetworkError where the environment has other observations or actions.
+        env: the environment that it was trained on, as of `Run`, in the same wrappers; None: nothing but the spaces of
+            the file, so that loading the run needs env=. setup: other arguments of `Run`.
+        ConfigError where there are no such spaces, NetworkError where the environment has other ones.
         """
+        env = self._spaces_alone() if env is None else env
         if self.environments is not None:
             setup.setdefault("environments", self.environments)
         run = Run(self.algorithm, env, config=self.config, **setup)
@@ -160,6 +163,14 @@ class ImportedModel:
             run.close()
             raise
         return run
+
+    def _spaces_alone(self) -> SpacesAlone:
+        if self.observation_space is None or self.action_space is None:
+            raise ConfigError(
+                f"{self.source} does not name its environment, and holds no spaces that can be read: say what it was "
+                "trained on, as in env='CartPole-v1' (--env CartPole-v1)."
+            )
+        return SpacesAlone(self.observation_space, self.action_space, masks=False)
 
     def save(self, run: Run, run_dir: RunDirectory | str | Path) -> None:
         """Save the model's run in a directory, which is the run's from now on."""

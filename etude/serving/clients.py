@@ -88,7 +88,7 @@ class Clients(Listening):
         super().__init__(address, token, limits, ssl_certfile, ssl_keyfile)
         if isinstance(spaces, Path) or isinstance(spaces, str) and spaces.endswith(".json"):
             spaces, masks = _read(Path(spaces))
-        self.environment: EnvironmentSpec = _SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces
+        self.environment: EnvironmentSpec = SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces
         self._make = resolve(self.environment).single
         if self._make is None:
             raise ConfigError(
@@ -127,15 +127,15 @@ def clients_of(env: Any) -> Clients | None:
     return given.env
 
 
-class _SpacesAlone(gym.Env):
+class SpacesAlone(gym.Env):
     """An environment with nothing but spaces; calling it "makes" it."""
 
-    __name__ = "an environment of clients"
+    __name__ = "an environment of which only the spaces are known"
 
     def __init__(self, observation: Space, action: Space, masks: bool):
         self.observation_space, self.action_space, self._masks = observation, action, masks
 
-    def __call__(self) -> _SpacesAlone:
+    def __call__(self) -> SpacesAlone:
         return self
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
@@ -146,8 +146,8 @@ class _SpacesAlone(gym.Env):
 
     def step(self, action: Any) -> Any:
         raise ConfigError(
-            "There is no environment here, only its spaces: clients play. Leave evaluations out (evaluate_every=None, "
-            "--evaluate-every 0), or give evaluate_env=."
+            "There is no environment here, only its spaces. Where clients play, leave evaluations out "
+            "(evaluate_every=None, --evaluate-every 0), or give evaluate_env=. Else load the run with env= (--env)."
         )
 
 

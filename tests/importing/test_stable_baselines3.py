@@ -13,6 +13,7 @@ torch = pytest.importorskip("torch")
 from saved_models import MODELS, dense, features_of, layer, members, named, nature_cnn, rewritten, saved  # noqa: E402
 
 import etude  # noqa: E402
+from etude.base.errors import ConfigError  # noqa: E402
 from etude.base.optimizers import RMSProp  # noqa: E402
 from etude.cli import main  # noqa: E402
 from etude.importing import read_model  # noqa: E402
@@ -188,3 +189,14 @@ def test_the_command_makes_a_run_directory_and_says_what_was_assumed(tmp_path, c
         np.testing.assert_allclose(*answers(run, "ppo"), atol=1e-5)
     with pytest.raises(SystemExit):
         main(["import", "--help"])
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_without_an_environment_a_run_has_the_spaces_that_the_file_prints(name, tmp_path, capsys):
+    path = tmp_path / "run"
+    assert main(["import", str(MODELS / name / "model.zip"), "--run-dir", str(path), "--engine", "torch"]) == 0
+    assert "does not name its environment: give it to the commands below" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="env="):
+        etude.load(path)
+    with etude.load(path, env=ENVIRONMENTS[name]) as run:
+        np.testing.assert_allclose(*answers(run, name), atol=1e-5)
