@@ -104,16 +104,18 @@ def page(address: str):
 def opening(folder: Path) -> dict[str, float]:
     """Seconds until all rows are there, and until curves are; and, beside, until every record is in them."""
     began = time.perf_counter()
-    with board(folder) as (address, _), page(address) as tab:
-        began, started = time.perf_counter(), time.perf_counter() - began
+    with board(folder) as (address, process), page(address) as tab:
+        started, used = time.perf_counter() - began, processor_seconds_of(process)
+        began = time.perf_counter()
         tab.goto(address, wait_until="commit")
         tab.locator("#table tbody tr").nth(RUNS - 1).wait_for(state="attached")
         table = time.perf_counter() - began
         tab.locator("#panels canvas").first.wait_for()
-        curves = time.perf_counter() - began
+        curves, used = time.perf_counter() - began, processor_seconds_of(process) - used
         tab.locator("#notes", has_text="samples are drawn").wait_for(state="detached", timeout=300_000)
         complete = time.perf_counter() - began
-    return {"start of the board and of Chromium": started, "table": table, "curves": curves, "every record": complete}
+    found = {"start of the board and of Chromium": started, "table": table, "curves": curves}
+    return found | {"processor time of the board until curves": used, "every record": complete}
 
 
 def living(folder: Path) -> float:

@@ -22,7 +22,8 @@ def licences() -> str:
         f"# Licences\n\n{NOTE}\n"
         "What `pip install etude` brings, and the licence of each package as it declares it. A test refuses copyleft. "
         "Extras add more: `video` brings pygame, which is under the LGPL and shows environments in 2D, and a "
-        "binary of ffmpeg, which is under the GPL version 3 and writes mp4s.\n\n" + table(["package", "licence"], rows)
+        "binary of ffmpeg, which is under the GPL version 3 and writes mp4s. The page of `etude board` holds uPlot, "
+        "which is under the MIT License, `etude/board/static/uPlot.LICENSE`.\n\n" + table(["package", "licence"], rows)
     )
 
 

@@ -19,7 +19,7 @@ from etude.report.series import METRICS, Series
 from etude.report.statistics import BANDS, STATISTICS, Band, Statistic, aggregate
 
 POINTS = 400  # of a panel
-RESAMPLES = 300  # of an interval, which is drawn again and again
+RESAMPLES, FEW = 300, 100  # of an interval, which is drawn again and again, and of one of samples
 THIN = 40  # curves of single seeds
 TRAINED, EPISODES, EVALUATED, RATE = "rollout/ep_rew_mean", "rollout/episodes", "eval/mean_reward", "time/fps"
 NOTHING = np.empty(0)
@@ -37,7 +37,7 @@ class Wanted(NamedTuple):
     smoothing: float = 1 / 20
     statistic: Statistic = "iqm"
     band: Band = "bootstrap"
-    seconds: float = 0.2
+    seconds: float = 0.05
 
 
 def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
@@ -56,7 +56,9 @@ def curves(runs: Sequence[BoardRun], wanted: Wanted) -> dict[str, Any]:
     for title, lines in comparison.panels.items():
         unit = " or ".join(sorted({run.unit for line in lines for run in line.runs}))
         own = [(line, *names_of[line.key]) for line in lines]
-        answer["panels"].append({"title": title, "x": unit, "y": comparison.quantity, **_panel(own, wanted)})
+        answer["panels"].append(
+            {"title": title, "x": unit, "y": comparison.quantity, **_panel(own, wanted, FEW if waiting else RESAMPLES)}
+        )
     answer["notes"] += comparison.notes
     return answer | {"seconds": time.thread_time() - began}
 
@@ -101,7 +103,7 @@ def _seconds(steps: np.ndarray, rates: np.ndarray) -> tuple[np.ndarray, np.ndarr
     return steps, np.concatenate([[0.0], np.cumsum(np.diff(steps) / np.maximum(rates, 1e-9))])
 
 
-def _panel(lines: Sequence[tuple[Line, str, str]], wanted: Wanted) -> dict[str, Any]:
+def _panel(lines: Sequence[tuple[Line, str, str]], wanted: Wanted, resamples: int) -> dict[str, Any]:
     """Its lines at common places across, each with its interval, and the curves of its seeds."""
     every = [run.curve() for line, *_ in lines for run in line.runs]
     across = np.unique(np.concatenate([steps for steps, _ in every]))
@@ -110,7 +112,7 @@ def _panel(lines: Sequence[tuple[Line, str, str]], wanted: Wanted) -> dict[str, 
     found = []
     for line, colour, label in sorted(lines, key=lambda each: each[1] == GREY):
         own = [run.curve() for run in line.runs]
-        steps, *values = aggregate(own, wanted.band, wanted.statistic, RESAMPLES)
+        steps, *values = aggregate(own, wanted.band, wanted.statistic, resamples)
         centre, low, high = (_at(across, steps, each) for each in values)
         told: dict[str, Any] = {"label": label, "colour": COLOURS.index(colour) if colour in COLOURS else -1}
         told |= {"seeds": len(own), "centre": centre}

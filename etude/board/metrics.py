@@ -17,7 +17,7 @@ import numpy as np
 
 ENDS = 32 * 2**10  # bytes at each end that are read first
 PIECE = 4 * 2**20  # bytes that are read at a time, and of the longest line
-SAMPLES = 200  # records of a file that is not read yet
+SAMPLES = 100  # records of a file that is not read yet
 KEPT = 2  # metrics whose numbers stay in memory
 NAMES = 1_000  # of metrics
 WARNINGS = 200  # that are kept of a run
@@ -171,7 +171,7 @@ class MetricsFile:
         """Of records at even distances."""
         found, lines = _Gathered(names).numbers, []
         for place in range(0, self._size, max(1, self._size // SAMPLES)):
-            lines += os.pread(descriptor, 4096, place).split(b"\n", 3)[1:2]
+            lines += os.pread(descriptor, 2048, place).split(b"\n", 3)[1:2]
         _extract(lines, found)
         return found
 
