@@ -19,7 +19,7 @@ LINE = 2**24  # bytes of an answer
 
 
 class Processes:
-    """Those that were started for browsers. They end with the board, as their standard input does."""
+    """Those that were started for browsers. Policies end with the board, as their standard input does."""
 
     def __init__(self) -> None:
         self._filming: set[str] = set()
@@ -87,6 +87,11 @@ class Processes:
         )  # fmt: skip
         self._policies[run.name] = newest, process, asyncio.Lock()
         return process, self._policies[run.name][2]
+
+    def close(self) -> None:
+        """End all policies."""
+        for name in list(self._policies):
+            self._forget(name)
 
     def _forget(self, name: str) -> None:
         if (held := self._policies.pop(name, None)) is not None:

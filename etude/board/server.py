@@ -44,7 +44,7 @@ HEADERS = {
     "cache-control": "no-store",
 }
 MOST_METRICS = 500  # names that are offered
-IDLE = 15.0  # seconds after which listeners are sent something, so that those that are gone are noticed
+IDLE = 1.0  # seconds after which listeners are sent something
 
 
 @dataclass(frozen=True)
@@ -62,10 +62,11 @@ class BoardLimits:
 
 
 class BoardServer:
-    """Answers browsers. board: what they see."""
+    """Answers browsers. board: what they see. ending: whether pages are to be let go."""
 
     def __init__(self, board: RunBoard, limits: BoardLimits):
         self.board, self.limits = board, limits
+        self.ending: Callable[[], bool] = lambda: False
         board.poll()
         self._reader = ThreadPoolExecutor(1, "etude-board")  # all reading of runs, so that none needs locks
         self._drawer = ThreadPoolExecutor(1, "etude-board-pictures")
@@ -75,6 +76,12 @@ class BoardServer:
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
         self._watch: asyncio.Task[None] | None = None
         self._posts: deque[float] = deque(maxlen=limits.posts)
+
+    def close(self) -> None:
+        """End what it has started."""
+        self._processes.close()
+        self._reader.shutdown(wait=False, cancel_futures=True)
+        self._drawer.shutdown(wait=False, cancel_futures=True)
 
     async def reading(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function where runs are read."""
@@ -95,11 +102,11 @@ class BoardServer:
     async def _told(self, queue: asyncio.Queue[dict[str, Any]]) -> AsyncIterator[str]:
         try:
             yield _event(await self.reading(self._everything))
-            while True:
+            while not self.ending():
                 try:
                     yield _event(await asyncio.wait_for(queue.get(), IDLE))
                 except TimeoutError:
-                    yield ":\n\n"
+                    yield ":\n\n"  # so that one that is gone is noticed
         finally:
             self._listeners.discard(queue)
 
@@ -337,7 +344,7 @@ def _refusal(problem: Refused) -> Response:
 def application(
     board: RunBoard, hosts: frozenset[str], token: str | None = None, limits: BoardLimits = BoardLimits()
 ) -> Starlette:
-    """The board as an ASGI application. hosts, token: see `Guard`."""
+    """The board as an ASGI application, whose `state.board` is a `BoardServer`. hosts, token: see `Guard`."""
     server = BoardServer(board, limits)
 
     def route(path: str, function: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
@@ -358,7 +365,7 @@ def application(
     async def nothing(_: Request) -> Response:
         return Response(status_code=204)
 
-    return Starlette(
+    app = Starlette(
         routes=[
             route("/", static),
             route("/static/{name}", static),
@@ -375,3 +382,5 @@ def application(
         ],
         middleware=[Middleware(Guard, hosts=hosts, token=token)],
     )
+    app.state.board = server
+    return app

@@ -57,15 +57,18 @@ def main(arguments: Sequence[str]) -> int:
         reason = error.strerror or error
         raise ConfigError(f"Cannot listen at {options.address}: {reason}. Give another one: --address.") from error
     hosts = frozenset() if token is not None else frozenset({host, "localhost", "127.0.0.1", "::1"})
+    app = application(board, hosts, token)
     server = uvicorn.Server(uvicorn.Config(
-        application(board, hosts, token), log_level="warning", lifespan="off", access_log=False, ws="none",
-        server_header=False, timeout_graceful_shutdown=1, limit_concurrency=SEVERAL_PAGES,
+        app, log_level="error", lifespan="off", access_log=False, ws="none",
+        server_header=False, timeout_graceful_shutdown=2, limit_concurrency=SEVERAL_PAGES,
         ssl_certfile=options.certificate, ssl_keyfile=options.key,
     ))  # fmt: skip
     scheme = "http" if options.certificate is None else "https"
     shown = f"[{host}]" if ":" in host else host
     say(f"The board is at {scheme}://{shown}:{listening.getsockname()[1]}/{'?token=TOKEN' if token else ''}")
     say("Ctrl-C ends it.")
+    app.state.board.ending = lambda: server.should_exit
     with suppress(KeyboardInterrupt):
         server.run(sockets=[listening])
+    app.state.board.close()
     return 0

@@ -79,6 +79,7 @@ def test_the_table_is_sorted_filtered_and_followed(tab, folder):
 def test_seeds_are_a_line_with_titles_and_units(tab):
     tab.fill("#filter", "seed-")
     tab.get_by_text("ppo, 3 seeds").wait_for()
+    tab.locator("#panels figure:nth-child(2)").wait_for(state="detached")  # of the other environments
     chart = tab.locator("#panels [role=img]")
     assert (
         chart.get_attribute("aria-label") == f"ppo on {EVIL}: smoothed training return over environment steps; 1 lines"

@@ -14,6 +14,7 @@ import etude
 from etude.base.errors import SpaceError
 from etude.board.runs import RunBoard
 from etude.checkpoint import Lock
+from etude.cli import main
 from etude.serving.bodies import Refused
 
 
@@ -183,6 +184,16 @@ def test_a_token_is_asked_for(tmp_path):
         status, _, headers = ask(port, "/?token=a%20secret%3B%20%C3%A4")
         assert status == 303 and "httponly" in headers["set-cookie"].lower() and "secret" not in headers["set-cookie"]
         assert ask(port, "/", cookie=headers["set-cookie"].partition(";")[0])[0] == 200
+
+
+def test_the_command_asks_for_a_token_and_says_what_it_cannot_show(tmp_path, capsys, monkeypatch):
+    monkeypatch.delenv("ETUDE_TOKEN", raising=False)
+    for arguments, reason in (
+        ((str(tmp_path), "--address", "0.0.0.0:0"), "ETUDE_TOKEN"),
+        ((str(tmp_path / "missing"),), "is no folder"),
+        ((str(tmp_path), "--address", "here"), "is no address"),
+    ):
+        assert main(["board", *arguments]) == 2 and reason in capsys.readouterr().err
 
 
 def test_posts_are_limited(tmp_path):
