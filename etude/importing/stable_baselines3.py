@@ -91,12 +91,13 @@ def read(path: Path, activation: str | None = None, vec_normalize: Path | None =
         found, own = _temperature(where, variables)
         numbers, fields = numbers | found, fields | own
     chosen, known = _activation(path, data, activation, "tanh" if POLICY in parts.networks else "relu")
+    chosen = _of_convolutions(path, parts, chosen)
     moments = _moments(vec_normalize or next((path.with_name(n) for n in BESIDE if path.with_name(n).exists()), None))
     return ImportedModel(
         source=str(path),
         library=LIBRARY,
         algorithm=algorithm,
-        activation=_of_convolutions(path, parts, chosen),
+        activation=chosen,
         networks=parts.networks,
         numbers=numbers,
         hyperparameters=fields,

@@ -120,7 +120,7 @@ def test_a_cnn_policy_with_a_shared_extractor_computes_the_same_actions_and_valu
     replaced = dict.fromkeys(torch.load(_policy("ppo"), weights_only=True))
     all_of_it = replaced | tensors | aliases | heads | {"log_std": torch.tensor([0.1, -0.4])}
     model = read_model(rewritten(tmp_path, "ppo", SPACES, all_of_it))
-    assert any("share" in note for note in model.notes)
+    assert any("share" in note for note in model.notes) and "activation relu" in model.notes[0]
     with model.run(lambda: Pictures(ACTIONS), engine="torch") as run:
         features = features_of(tensors, "features_extractor", IMAGES)
         expected = np.clip(dense(heads, "action_net", features).numpy(), ACTIONS.low, ACTIONS.high)
