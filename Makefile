@@ -79,7 +79,9 @@ docs: $(VENV)/.ready-docs
 
 docs-check: docs
 	@$(PIP) "playwright>=1.50" "pytest>=8"
-	$(PY) -m pytest --noconftest -rs tests/docs/site_in_browser.py tests/board/board_in_browser.py
+	-npm install --silent --no-save --prefix build/npm onnxruntime-web@1.30.0
+	$(PY) -m pytest --noconftest -rs tests/docs/site_in_browser.py tests/board/board_in_browser.py \
+	  tests/export/page_in_browser.py
 
 # setuptools packs whatever an earlier build left in build/lib. The tests are copied, so that they import the installed
 # package and not the sources beside them.

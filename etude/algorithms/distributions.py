@@ -133,7 +133,7 @@ class MixturePolicy(Policy):
 
     def of(self, parts: dict[str, Part], observation: Tree, x: Any) -> Mixture:
         components, size, offset = self.spec.components, self.size, parts["offset"]()
-        each = ops.reshape(x[..., components:], (*tuple(x.shape)[:-1], 2, components, size)) + offset
+        each = ops.reshape(x[..., components:], (-1, *tuple(x.shape)[1:-1], 2, components, size)) + offset
         first, second = each[..., 0, :, :], each[..., 1, :, :]
         if self.spec.component == "beta":  # the location moves both parameters, the other output what they sum to
             shapes = (1 + ops.softplus(second + first), 1 + ops.softplus(second - first))

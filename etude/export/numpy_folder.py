@@ -25,7 +25,8 @@ from etude.ops import numpy_ops
 from etude.ops.tracing import Traced, steps
 
 _OPERATORS = {
-    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "mod": "%", "pow": "**", "and": "&", "or": "|",
+    "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
+    "and": "&", "or": "|",
     "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!=",
 }  # fmt: skip
 _IMPORTS = """from __future__ import annotations

@@ -110,7 +110,7 @@ Emit = Callable[..., str]  # (model, step, *its arguments) -> the name of what i
 
 def _binary(operation: str, logical: bool = False) -> Emit:
     def emit(model: OnnxModel, step: Traced, *arguments: Any) -> str:
-        own = step.dtype if operation == "Div" else _computing(*arguments)
+        own = step.dtype if step.operation == "truediv" else _computing(*arguments)
         found = model.node(operation, *(model.cast(x, own) for x in arguments))
         return found if logical else model.named(found, own, step.dtype)
 
@@ -264,8 +264,8 @@ def _getitem(model: OnnxModel, step: Traced, x: Traced, key: Any) -> str:
 
 _EMITTED: dict[str, Emit] = {
     **{name: _binary(own) for name, own in {
-        "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "mod": "Mod", "pow": "Pow", "and": "And",
-        "or": "Or", "minimum": "Min", "maximum": "Max", "matmul": "MatMul",
+        "add": "Add", "sub": "Sub", "mul": "Mul", "truediv": "Div", "floordiv": "Div", "mod": "Mod", "pow": "Pow",
+        "and": "And", "or": "Or", "minimum": "Min", "maximum": "Max", "matmul": "MatMul",
     }.items()},
     **{name: _binary(own, True) for name, own in {
         "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual", "eq": "Equal",

@@ -45,7 +45,7 @@ class ConditionalArchitecture:
 
     def __call__(self, values: Mapping[str, Any], x: Any) -> tuple[Any, ...]:
         """Logits of part i for every combination of the choices before it, [*batch, P_i, n_i], of [*batch, inputs]."""
-        batch = tuple(x.shape)[:-1]
+        batch = (-1, *tuple(x.shape)[1:-1])
         return tuple(self._part(values, i, ops.reshape(x, (-1, self.inputs)), batch) for i in range(len(self.sizes)))
 
     def _part(self, values: Mapping[str, Any], i: int, x: Any, batch: tuple[int, ...]) -> Any:

@@ -66,7 +66,8 @@ def _operator(name: str, function: Callable[..., Any], swapped: bool = False) ->
 
 
 for _name in (
-    "add", "sub", "mul", "truediv", "mod", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg", "invert",
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg",
+    "invert",
 ):  # fmt: skip
     _function = getattr(operator, f"__{_name}__")
     setattr(Traced, f"__{_name}__", _operator(_name, _function))

@@ -67,7 +67,7 @@ class Conditional(NamedTuple):
 
     def log_probabilities(self) -> Array:
         """Of all n_1 ... n_m actions, [B, all], in the order in which the last choice changes fastest."""
-        batch = tuple(self.logits[0].shape)[:-2]
+        batch = (-1, *tuple(self.logits[0].shape)[1:-2])
         found = None
         for part in self.parts():
             each = part.log_probabilities()
