@@ -147,7 +147,8 @@ def batches_of(kind, network, engine_name):
     return recorder.kept, ring, run.agent
 
 
-@pytest.mark.parametrize("network", variants_but(("both",), TRANSFORMERS))
+@pytest.mark.variant
+@pytest.mark.parametrize("network", TRANSFORMERS)
 def test_states_that_are_not_recorded_are_computed_again_as_they_were(network, engine_name):
     (found, ring, agent), (expected, recorded, _) = (
         batches_of(kind, TRANSFORMERS[network], engine_name) for kind in (RecurrentPPO, Recording)
