@@ -186,6 +186,11 @@ def _attention(query: Traced, keys: Any, values: Any, mask: Traced) -> Traced:
     return ops.swapaxes(ops.matmul(weights, value), 1, 2)
 
 
+def _standardised(x: Traced, epsilon: float) -> Traced:
+    x = x - ops.mean(x, -1, keepdims=True)
+    return x / ops.sqrt(ops.mean(x * x, -1, keepdims=True) + epsilon)
+
+
 def _argmax(model: OnnxModel, step: Traced, x: Traced, axis: int = -1) -> str:
     return model.node("ArgMax", model.cast(x, x.dtype), axis=axis, keepdims=0)
 
@@ -283,7 +288,7 @@ _EMITTED: dict[str, Emit] = {
         "square": lambda x: x * x, "silu": lambda x: x * ops.sigmoid(x), "gelu": _gelu,
         "expm1": lambda x: ops.exp(x) - 1, "log1p": lambda x: ops.log(x + 1),
     }.items()},
-    "attention": _composed(_attention),
+    "attention": _composed(_attention), "standardised": _composed(_standardised),
     "softmax": _unary("Softmax", axis=-1), "log_softmax": _unary("LogSoftmax", axis=-1), "ne": _not_equal,
     "affine": _affine, "conv": _conv, "pad": _pad, "clip": _clip, "where": _where, "argmax": _argmax,
     "cumsum": _cumsum, "zeros_like": _like(0), "ones_like": _like(1), "one_hot": _one_hot, "take_last": _picked,

@@ -77,15 +77,10 @@ def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
 def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:
     """Layer normalisation over the last axis, or groups of it. Ba et al. 2016, arXiv:1607.06450, equations 3 and 4."""
     if norm.groups:
-        x = ops.concatenate([_standardised(group) for group in ops.split_last(x, norm.groups)], -1)
+        x = ops.concatenate([ops.standardised(group, NORM_EPSILON) for group in ops.split_last(x, norm.groups)], -1)
     else:
-        x = _standardised(x)
+        x = ops.standardised(x, NORM_EPSILON)
     return x * values[norm.scale] + values[norm.bias]
-
-
-def _standardised(x: Any) -> Any:
-    x = x - ops.mean(x, -1, keepdims=True)
-    return x / ops.sqrt(ops.mean(ops.square(x), -1, keepdims=True) + NORM_EPSILON)
 
 
 def convolved(values: Mapping[str, Any], layer: Convolution, x: Any) -> Any:

@@ -193,6 +193,12 @@ def std(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _of[type(x)].std(x, axis, keepdims)
 
 
+def standardised(x: Array, epsilon: float) -> Array:
+    """x without its mean over the last axis, divided by its standard deviation there: the root of the variance and
+    epsilon."""
+    return _of[type(x)].standardised(x, epsilon)
+
+
 def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
     return _of[type(x)].max(x, axis, keepdims)
 

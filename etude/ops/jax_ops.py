@@ -63,6 +63,11 @@ min: Any = _reduction(jnp.min)
 logsumexp: Any = _reduction(jax.nn.logsumexp)
 
 
+def standardised(x: Any, epsilon: float) -> Any:
+    x = x - mean(x, -1, keepdims=True)
+    return x / sqrt(mean(square(x), -1, keepdims=True) + epsilon)
+
+
 def affine(x: Any, w: Any, bias: Any) -> Any:
     return jnp.matmul(x, w) + bias
 

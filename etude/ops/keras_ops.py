@@ -56,6 +56,11 @@ squeeze: Any = ops.squeeze
 swapaxes: Any = ops.swapaxes
 
 
+def standardised(x: Any, epsilon: float) -> Any:
+    x = x - mean(x, -1, keepdims=True)
+    return x / sqrt(mean(square(x), -1, keepdims=True) + epsilon)
+
+
 def affine(x: Any, w: Any, bias: Any) -> Any:
     return ops.matmul(x, w) + bias
 

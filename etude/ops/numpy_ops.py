@@ -145,6 +145,11 @@ def std(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.std(x, axis, keepdims=keepdims)
 
 
+def standardised(x: np.ndarray, epsilon: float) -> np.ndarray:
+    x = x - mean(x, -1, keepdims=True)
+    return x / np.sqrt(mean(np.square(x), -1, keepdims=True) + epsilon)
+
+
 def max(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.maximum.reduce(x, axis, keepdims=keepdims)
 

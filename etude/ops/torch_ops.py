@@ -115,6 +115,10 @@ def std(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.std(x, axis, correction=0, keepdim=keepdims)
 
 
+def standardised(x: Tensor, epsilon: float) -> Tensor:
+    return functional.layer_norm(x, x.shape[-1:], eps=epsilon)
+
+
 def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.amax(x, () if axis is None else axis, keepdims)
 
