@@ -186,7 +186,7 @@ def _attention(query: Traced, keys: Any, values: Any, mask: Traced) -> Traced:
     return ops.swapaxes(ops.matmul(weights, value), 1, 2)
 
 
-def _standardised(x: Traced, epsilon: float) -> Traced:
+def _standardised(x: Any, epsilon: float) -> Traced:
     x = x - ops.mean(x, -1, keepdims=True)
     return x / ops.sqrt(ops.mean(x * x, -1, keepdims=True) + epsilon)
 
