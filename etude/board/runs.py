@@ -32,8 +32,8 @@ class BoardRun:
 
     def __init__(self, shown: str, folder: Path):
         self.name, self.shown, self.folder = _name_of(folder), shown, folder
-        self.metrics = MetricsFile(folder / METRICS)
-        self.state = ""
+        self.metrics: MetricsFile = MetricsFile(folder / METRICS)
+        self.state: str = ""
         self.warned: int | None = None  # warnings, once all are known
 
     def poll(self) -> bool:
@@ -149,7 +149,7 @@ class RunBoard:
         self._roots = {str(folder): folder.resolve() for folder in folders}
         self.runs: dict[str, BoardRun] = {}
         self.folders: dict[str, BoardFolder] = {}
-        self.more = False  # whether there are more than are shown
+        self.more: bool = False  # whether there are more than are shown
         self._looked = -NEW_FOLDERS
 
     def runs_in(self, folder: BoardFolder) -> list[BoardRun]:

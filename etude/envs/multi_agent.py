@@ -151,7 +151,9 @@ class MultiAgentEnvironment(JoinedAgents):
         flags = {name: mask_size(actions[name].space, infos.get(name, {}), self.masks) for name in names}
         seen = {name: with_origins(_with_mask(raw[name], flags[name]), origins, (joint.AGENTS, name)) for name in names}
         # Of each agent alone, which finds its action mask in its observation, also where infos hold it.
-        self.conversions = {name: (Observations(seen[name]), actions[name]) for name in names}
+        self.conversions: dict[str, tuple[Observations, Actions]] = {
+            name: (Observations(seen[name]), actions[name]) for name in names
+        }
         self._masks = {name: _mask_of(space) for name, space in seen.items()}
         self._is_dict = {name: isinstance(raw[name], Dict) for name in names}
         self.in_infos: set[str] = {name for name in names if flags[name] and _mask_of(raw[name]) is None}

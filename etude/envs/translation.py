@@ -45,7 +45,7 @@ class AgentTranslation:
     frames, frame = 1, None
 
     def __init__(self, layout: SpaceConversion):
-        self.conversions = {"": layout}
+        self.conversions: dict[str, SpaceConversion] = {"": layout}
         self._observations, self._each = layout.observations, layout.actions.each
         self._discrete = isinstance(layout.actions.space, Discrete)
 
@@ -91,7 +91,9 @@ class JointTranslation:
     frames, frame = 1, None
 
     def __init__(self, env: MultiAgentEnvironment, layout: SpaceConversion):
-        self.conversions = {name: SpaceConversion(*own) for name, own in env.conversions.items()}
+        self.conversions: dict[str, SpaceConversion] = {
+            name: SpaceConversion(*own) for name, own in env.conversions.items()
+        }
         self._env, self._observations = env, layout.observations
         self._acting: dict[str, Any] = {}  # the name in etude -> the environment's own
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -124,7 +124,7 @@ class AdjustedExplorer(ExplorerBase):
         """Whether the config says the same of both."""
         return isinstance(other, AdjustedExplorer) and self._given == other._given
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def of(self, columns: np.ndarray) -> AdjustedExplorer:
         """For the environments with these numbers."""

@@ -74,19 +74,19 @@ class ExportedPolicy:
         self.source: Space = source
         self.space: Space = conversion.actions.source
         self.spaces: Spaces = conversion.spaces
-        self.observed = [_input(path, leaf) for path, leaf in leaves(source)]
+        self.observed: list[Input] = [_input(path, leaf) for path, leaf in leaves(source)]
         if conversion.observations.reads_infos:
             flags = conversion.observations.space.spaces[MASK].shape  # type: ignore[attr-defined]
             self.observed.append(Input(MASK, np.dtype(bool), flags))
         masks = (None, (MASK,))  # are those of the newest frame
         self._stacked = [each for each in self.observed if self._frames > 1 and each.path not in masks]
-        self.memory = [
+        self.memory: list[Input] = [
             each._replace(name=each.name.replace("observation", FRAMES, 1), shape=(self._frames, *each.shape))
             for each in self._stacked
         ]
         if engine.state_size:
             self.memory.append(Input(STATE, np.dtype(np.float32), (engine.state_size,)))
-        self.actions = [_named("action", path) for path, _ in leaves(self.space)]
+        self.actions: list[str] = [_named("action", path) for path, _ in leaves(self.space)]
 
     @property
     def inputs(self) -> list[Input]:

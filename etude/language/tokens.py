@@ -33,11 +33,11 @@ class Characters:
     """A token for each character: 0 is padding, 1 ends what an agent says, the others are in sorted order."""
 
     def __init__(self, characters: Iterable[str]):
-        self.characters = "".join(sorted(set(characters)))
+        self.characters: str = "".join(sorted(set(characters)))
         self.special: Mapping[str, int] = {PAD: 0, END: 1}
         self._texts = ("<pad>", "<end>", *self.characters)
         self._numbers = {character: number for number, character in enumerate(self.characters, len(self.special))}
-        self.size = len(self._texts)
+        self.size: int = len(self._texts)
 
     def __repr__(self) -> str:
         return f"Characters({self.characters!r})"

@@ -68,8 +68,8 @@ class Wordle(gym.Env[str, str]):
     def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False):
         self._colours = _Colours(as_words(words))
         self._info: dict[str, Any] = {LEGAL: self._colours.words} if list_words else {}
-        self.action_space = Text(LETTERS, min_length=LETTERS, charset=ascii_lowercase)
-        self.observation_space = Text(LETTERS + 2, min_length=0, charset=HEARD)
+        self.action_space: Text = Text(LETTERS, min_length=LETTERS, charset=ascii_lowercase)
+        self.observation_space: Text = Text(LETTERS + 2, min_length=0, charset=HEARD)
         self._left, self._guesses = np.arange(0), 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:

@@ -58,7 +58,7 @@ class ServedPolicy(PolicyServer):
     """The episodes that clients play with one policy."""
 
     def __init__(self, address: Address, policy: Served):
-        self.counts = dict.fromkeys(_COUNTERS, 0.0)
+        self.counts: dict[str, float] = dict.fromkeys(_COUNTERS, 0.0)
         self._playing: dict[str, _Playing] = {}
         self.use(policy)
         env: Any = SimpleNamespace(observation_space=policy.source, action_space=policy.space)
