@@ -112,6 +112,15 @@ def _hindsight(held: dict[str, Any]) -> str:
     return "goals reached: " + ", ".join(f"{name} {found['reached']:.0%}" for name, found in held["summary"].items())
 
 
+def _text_environments(held: dict[str, Any]) -> str:
+    cells = [cell for found in held["generator"].values() for cell in found.values() if isinstance(cell, dict)]
+    most = max(abs(cell["difference"]) for cell in cells)
+    learning = held["learning"]
+    learners = (name for name in learning if "return" not in learning[name])
+    returns = ", ".join(f"{name} {_each(c['return'] for c in learning[name].values())}" for name in learners)
+    return f"mean returns differ by at most {most:.3f}; returns: random {learning['random']['return']:g}, {returns}"
+
+
 def _policies(held: dict[str, Any]) -> str:
     cells = held["cells"].values()
     lowest = min(min(cell["returns"].values()) for cell in cells)
@@ -252,5 +261,6 @@ FEATURES = (
     Feature("sparse_rewards", "rewriting.md", _sparse_rewards),
     Feature("stepping", "scaling.md", _stepping),
     Feature("sweep", "tuning.md", _sweep),
+    Feature("text_environments", "language.md", _text_environments),
     Feature("tuning", "tuning.md", _tuning),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from textwrap import indent
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 BINS, WIDEST = 10, 40  # of the histogram: its bars, and the characters of the longest
 SHOWN = 20  # files of a kind
+LONGEST = 2_000  # characters of a game
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,10 @@ def _describe(found: Inspection) -> None:
         lengths = np.array(found.lengths)
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
         _histogram(np.array(found.returns))
+    for i, text in enumerate(found.texts):
+        say(f"episode {i}, return {found.returns[i]:g}")
+        shown = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text[:LONGEST])
+        say(indent(shown if len(text) <= LONGEST else f"{shown}... ({len(text):,} characters)", "  "))
 
 
 def _histogram(returns: np.ndarray) -> None:

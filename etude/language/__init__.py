@@ -5,23 +5,29 @@
 
 import gymnasium
 
+from etude.language.arithmetic import Arithmetic
 from etude.language.environment import Game, TokenEnvironment, game_of
+from etude.language.questions import TwentyQuestions
 from etude.language.tokens import Characters, HuggingFace, Tokenizer
+from etude.language.walks import GraphWalks
 from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
 from etude.language.words import words
 
 __all__ = [
+    "Arithmetic",
     "Characters",
     "Game",
+    "GraphWalks",
     "GreedyInformation",
     "HuggingFace",
     "RandomMixture",
     "TokenEnvironment",
     "Tokenizer",
+    "TwentyQuestions",
     "Wordle",
     "game_of",
     "words",
 ]
 
-for name in ("Wordle",):
+for name in ("Arithmetic", "GraphWalks", "TwentyQuestions", "Wordle"):
     gymnasium.register(f"etude/{name}-v0", f"etude.language:{name}")

@@ -56,7 +56,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         special = {number: f"<{name}>" for name, number in self.tokenizer.special.items()}
         size = self.tokenizer.size
         vocabulary = [special.get(token) or self.tokenizer.decode([token]) for token in range(size)]
-        self._lengths = np.array([len(text) for text in vocabulary])
+        self._lengths = np.array([0 if token in special else len(text) for token, text in enumerate(vocabulary)])
         self._sayable = np.array(
             [token not in special and len(text) > 0 and said.character_set.issuperset(text)
              for token, text in enumerate(vocabulary)]
@@ -136,7 +136,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             following = self._legal[tuple(self._turn)]
             self._mask[list(following)] = True
             return bool(self._turn) and following == {self._end}
-        length = len(self._text(self._turn)) if self._turn else 0
+        length = sum(self._lengths[token] for token in self._turn)
         self._mask = self._sayable & (length + self._lengths <= self._said.max_length)
         full = not self._mask.any()
         if self._end >= 0 and length >= self._said.min_length:
@@ -153,6 +153,11 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         found: Prefixes = {}
         for text in texts:
             tokens = tuple(self.tokenizer.encode(text))
+            if (back := self.tokenizer.decode(tokens)) != text:
+                raise SpaceError(
+                    f"the tokenizer makes {back!r:.80} of the legal text {text!r:.80}: it loses or adds characters. "
+                    "Give another, or one of Hugging Face the decoder that belongs to it."
+                )
             for i, token in enumerate(tokens):
                 found.setdefault(tokens[:i], set()).add(token)
             found.setdefault(tokens, set()).add(self._end)

@@ -51,7 +51,7 @@ class Characters:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Tokenizer`."""
-        return "".join(self._texts[token] for token in tokens)
+        return "".join([self._texts[token] for token in tokens])
 
 
 class HuggingFace:

@@ -102,6 +102,7 @@ class WordPolicy:
     def __init__(self, words: int | Sequence[str] = 100):
         self.colours = _Colours(as_words(words))
         self._tokens = np.array([CHARACTERS.encode(word) for word in self.colours.words])
+        self._beginning: dict[str, np.ndarray] = {}  # of words -> the numbers of these
         self._kept: dict[str, np.ndarray] = {}  # what was said last -> how likely words are
 
     def likely(self, candidates: np.ndarray) -> np.ndarray:
@@ -111,16 +112,19 @@ class WordPolicy:
     def act(self, observation: Tree) -> Categorical:
         """The distribution of the next letter for [N, ...] observations."""
         chances = np.zeros((len(observation["observation"]), CHARACTERS.size), np.float32)
-        for row, window in zip(chances, observation["observation"], strict=True):
+        for row, window in zip(chances, observation["observation"].tolist(), strict=True):
             game, _, begun = CHARACTERS.decode(window[: window[-1]]).rpartition("\n")
-            fits, said = self._fitting(begun), len(begun)
-            row += np.bincount(self._tokens[fits, said], self._weights(game)[fits], CHARACTERS.size)
+            fits = self._fitting(begun)
+            row += np.bincount(self._tokens[fits, len(begun)], self._weights(game)[fits], CHARACTERS.size)
         legal = chances > 0
         return Categorical(np.log(np.where(legal, chances, 1.0)), legal)
 
     def _fitting(self, begun: str) -> np.ndarray:
-        """[words] which begin like this."""
-        return (self._tokens[:, : len(begun)] == CHARACTERS.encode(begun)).all(1)
+        """The numbers of the words that begin like this."""
+        if begun not in self._beginning:
+            said = CHARACTERS.encode(begun)
+            self._beginning[begun] = np.flatnonzero((self._tokens[:, : len(begun)] == said).all(1))
+        return self._beginning[begun]
 
     def _weights(self, game: str) -> np.ndarray:
         found = self._kept.get(game)

@@ -15,7 +15,7 @@ from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.layout import pass_over, to_arrays
-from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
+from etude.offline.limits import BLOCK, LEFT_ALONE, TEXT, require_memory, require_regular, require_stored
 
 MOST_ITEMS, DEEPEST = 1000, 16
 CHUNK = 2**18  # bytes of a chunk of all columns of a shard, before compression
@@ -71,9 +71,9 @@ class Hdf5Shard:
 
     def _create(self, arrays: dict[str, np.ndarray]) -> None:
         for name, values in arrays.items():
-            inner = values.shape[1:]
+            inner, kind = values.shape[1:], library().string_dtype() if name == TEXT else values.dtype
             self._file.create_dataset(
-                name, (0, *inner), values.dtype, maxshape=(None, *inner), chunks=(self._rows, *inner), **self._filter
+                name, (0, *inner), kind, maxshape=(None, *inner), chunks=(self._rows, *inner), **self._filter
             )
 
     def _write(self, rows: int) -> None:
@@ -143,7 +143,7 @@ def datasets(group: Any, path: Path, images: Collection[str] = (), infos: bool =
 
     images: names of those that hold JPEG images, each in bytes. infos: whether those below infos/ are read.
     """
-    left = tuple(name for name in LEFT_ALONE if not (infos and name == "infos/"))
+    left = tuple(f"{TEXT}/" if infos and name == "infos/" else name for name in LEFT_ALONE)
     found = _datasets(group, path, left)
     for name in [name for name, dataset in found.items() if dataset.dtype.kind in "OSU" and name not in images]:
         pass_over(name, f"dtype {found.pop(name).dtype}", path)

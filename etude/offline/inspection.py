@@ -9,19 +9,23 @@ from typing import Any
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.errors import DataError
 from etude.base.spaces import Spaces
+from etude.offline.layout import texts_of
 from etude.offline.locations import files_at, local
 from etude.offline.recordings import PARTIAL, SUPERSEDED
 from etude.offline.streaming import FileStream
+
+TEXTS = 3  # episodes of tokens whose text is shown
 
 
 @dataclass
 class Inspection:
     """files: how many could be read. returns: of every episode; of several agents, the sum of all. behaviour: what
     recorded them, each once. damaged: what is wrong, by file. unfinished: files that were being written.
-    superseded: shards of steps that a resumed run recorded again. extras: names. log_prob: whether all episodes have
-    it."""
+    superseded: shards of steps that a resumed run recorded again. texts: of the first episodes of tokens. extras:
+    names. log_prob: whether all episodes have it."""
 
     spaces: Spaces | None = None
     environment: str | None = None
@@ -31,6 +35,7 @@ class Inspection:
     terminated: int = 0
     returns: list[float] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
     extras: set[str] = field(default_factory=set)
     behaviour: list[str] = field(default_factory=list)
     damaged: dict[str, str] = field(default_factory=dict)
@@ -71,6 +76,8 @@ def _read(found: Inspection, path: Path) -> None:
         found.lengths.append(len(episode.reward))
         found.terminated += episode.terminated
         found.extras |= set(episode.extras)
+        if len(found.texts) < TEXTS:
+            found.texts += texts_of(trees.rows(episode.observation, slice(-1, None)), stream.spaces.observation)
     found.files += 1
     found.transitions += stream.transitions
     found.dropped += stream.dropped

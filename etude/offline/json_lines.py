@@ -6,7 +6,8 @@ holds, each of the others is one episode.
     {"etude": {"episodes": 1, "transitions": 20}}
 
 Columns have the names of the other formats and a row for each step; `observations` has one more, the final one, and
-there are no `next_observations`. NaN and infinity are null. `.jsonl.gz` files are compressed.
+there are no `next_observations`; `text` is that of an episode of tokens. NaN and infinity are null. `.jsonl.gz` files
+are compressed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from etude.base.errors import DataError
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.layout import Arrays, by_episode, from_episode
-from etude.offline.limits import SLACK, require_memory, require_regular
+from etude.offline.limits import SLACK, TEXT, require_memory, require_regular
 
 FACTS = ("environment", "episode", "terminated", "truncated")  # what a line holds beside columns
 TAIL = 2**16  # bytes at the end of a file that hold its last line
@@ -55,13 +56,14 @@ class JsonLinesShard:
         """Write whole episodes."""
         lines = []
         for i, arrays in enumerate(by_episode(block, self._spaces)):
+            text = {"text": arrays.pop(TEXT)[-1]} if TEXT in arrays else {}
             if not self._begun:
                 dtypes = {name: values.dtype.name for name, values in arrays.items()}
                 lines.append({"etude": _plain({**self._about, "dtypes": dtypes})})
                 self._begun = True
             facts = zip(FACTS, (block.environment, block.number, block.terminated, block.truncated), strict=True)
             line = {name: values[i].item() for name, values in facts}
-            lines.append(line | {name: _numbers(values) for name, values in arrays.items()})
+            lines.append(line | text | {name: _numbers(values) for name, values in arrays.items()})
         self._write(lines)
 
     def close(self, about: dict[str, Any]) -> None:
@@ -152,7 +154,7 @@ def _episode(line: bytes, dtypes: dict[str, Any], where: str) -> Arrays:
             raise ValueError(f"'terminated' is {terminated!r:.100}; expected true or false")
         arrays = {}
         for name, value in held.items():
-            if name not in FACTS:
+            if name not in FACTS and not (name == "text" and isinstance(value, str)):
                 arrays[name] = _array(value, dtypes.get(name))
         return from_episode(arrays, terminated)
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:

@@ -5,25 +5,41 @@ D4RL's names: `observations`, `actions`, `rewards`, `terminals`, `timeouts`, and
 of an action `actions/<key>`.
 `normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which rounding does not give
 back; or `sampled_action` does, what the policy sampled before that was clipped. Every other column with a row for each
-transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left alone.
+transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left alone. `infos/text`, which is
+for people, holds the text of each episode of tokens in its last row.
 """
 
 from __future__ import annotations
 
+import functools
+import operator
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
 from etude.base.errors import DataError
-from etude.base.spaces import Box, Discrete, Space, Spaces, describe, leaves, parts, storage_dtype, tree_of, within
+from etude.base.spaces import (
+    Box,
+    Discrete,
+    Space,
+    Spaces,
+    Tokens,
+    describe,
+    leaves,
+    parts,
+    storage_dtype,
+    tree_of,
+    within,
+)
 from etude.base.trees import Tree
 from etude.offline import canonical
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.columns import Columns
-from etude.offline.limits import LEFT_ALONE
+from etude.offline.limits import LEFT_ALONE, TEXT
 
 Arrays = dict[str, np.ndarray]
 OBSERVATIONS, NEXT, ACTIONS, NORMALIZED = "observations", "next_observations", "actions", "normalized_actions"
@@ -44,7 +60,27 @@ def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
     if exact and _has_numbers(spaces.action) and SAMPLED_ACTION not in columns.extras:
         arrays[NORMALIZED] = columns.action
     arrays |= {"rewards": columns.reward, "terminals": columns.terminal, "timeouts": columns.timeout}
+    if columns.next_observation is not None:
+        last = np.flatnonzero(columns.terminal | columns.timeout)
+        arrays |= text_arrays(trees.rows(columns.next_observation, last), last, len(columns.reward), spaces)
     return arrays | columns.extras
+
+
+def text_arrays(finals: Tree, last: np.ndarray, rows: int, spaces: Spaces) -> Arrays:
+    """A column of texts, those of final observations in the last rows of episodes; none where they are no tokens."""
+    if not (texts := texts_of(finals, spaces.observation)):
+        return {}
+    found = np.full(rows, "", object)
+    found[last] = texts
+    return {TEXT: found}
+
+
+def texts_of(observations: Tree, space: Space) -> list[str]:
+    """The texts of observations [M, ...] of tokens; [] of others."""
+    for path, leaf in leaves(space):
+        if isinstance(leaf, Tokens):
+            return [leaf.text(row) for row in functools.reduce(operator.getitem, path, observations)]
+    return []
 
 
 def observation_arrays(observation: Tree, spaces: Spaces, name: str) -> Arrays:
@@ -60,7 +96,9 @@ def by_episode(block: EpisodeBlock, spaces: Spaces) -> Iterator[Arrays]:
     for i, stop in enumerate((block.last + 1).tolist()):
         here = slice(stop - int(block.lengths[i]), stop)
         found = {name: values[here] for name, values in arrays.items() if name not in FLAGS}
-        yield found | {name: np.concatenate([found[name], final[i : i + 1]]) for name, final in finals.items()}
+        found |= {name: np.concatenate([found[name], final[i : i + 1]]) for name, final in finals.items()}
+        final = trees.rows(block.final_observation, slice(i, i + 1))
+        yield found | text_arrays(final, np.array([-1]), int(block.lengths[i]), spaces)
 
 
 def from_episode(arrays: Arrays, terminated: bool) -> Arrays:

@@ -9,6 +9,7 @@ from etude.base.errors import ConfigError, DataError
 from etude.replay import ram
 
 LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read
+TEXT = "infos/text"  # one of them: what episodes of tokens say, for people
 RATIO = 1100  # of numbers to their compressed bytes: deflate reaches 1032
 SLACK = 2**20  # bytes that need none: Parquet keeps a column of equal numbers in a few
 BLOCK = 2**22  # bytes of numbers that are read at a time where a file is not read as a whole

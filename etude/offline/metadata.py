@@ -82,6 +82,8 @@ def _check_sizes(data: Any, depth: int = 0) -> None:
     for key, part in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
         if key == "shape" and math.prod(part) > LARGEST_BOX:
             raise ValueError(f"a Box of shape {part}")
+        if key == "context" and part > LARGEST_BOX:
+            raise ValueError(f"{part} tokens")
         _check_sizes(part, depth + 1)
 
 

@@ -24,7 +24,7 @@ from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, S
 from etude.offline import hdf5
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.layout import ACTIONS, OBSERVATIONS, Arrays, by_episode, from_episode
-from etude.offline.limits import require_memory, require_regular
+from etude.offline.limits import TEXT, require_memory, require_regular
 
 VERSION = "0.5.4"
 DATA, METADATA, NUMBERS = "data", "metadata.json", "main_data.hdf5"
@@ -73,7 +73,7 @@ class MinariShard:
             flags[0, -1], flags[1, -1] = block.terminated[i], block.truncated[i] or not block.terminated[i]
             group["terminations"], group["truncations"] = flags
             for name, values in arrays.items():
-                own = self._names.get(name, name if name == "rewards" else f"infos/{name}")
+                own = self._names.get(name, name if name in ("rewards", TEXT) else f"infos/{name}")
                 group.create_dataset(own, data=values, **self._filter)
             self._count, self._steps = self._count + 1, self._steps + length
 

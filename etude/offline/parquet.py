@@ -18,7 +18,7 @@ import numpy as np
 from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import NEXT, OBSERVATIONS, observation_arrays, pass_over, to_arrays
+from etude.offline.layout import NEXT, OBSERVATIONS, observation_arrays, pass_over, text_arrays, to_arrays
 from etude.offline.limits import BLOCK, LEFT_ALONE, require_memory, require_regular, require_stored
 from etude.offline.thrift import num_values
 
@@ -54,6 +54,7 @@ class ParquetShard:
     def append(self, block: EpisodeBlock) -> None:
         """Write whole episodes."""
         arrays = to_arrays(block.columns(following=False), self._spaces, exact=True)
+        arrays |= text_arrays(block.final_observation, block.last, len(block.reward), self._spaces)
         columns = {name: _to_arrow(self._pyarrow, values) for name, values in arrays.items()}
         for name, values in observation_arrays(block.final_observation, self._spaces, NEXT).items():
             columns[name] = _sparse(self._pyarrow, values, block.last)
