@@ -37,6 +37,7 @@ Vectorization = Literal["auto", "loop", "native"]
 
 STEPS, STEPS_OF_SEVERAL = 10, 100  # of random play that looks for action masks: agents may join late, or take turns
 SECONDS = 1.0  # after which no further step of it is begun
+SPACES = ("observation_space", "action_space")
 MANY = 64  # environments from which a simulator beats the loop by far
 
 
@@ -156,7 +157,7 @@ def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env[An
 def as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
     """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; one of texts with tokens as
     actions; several agents of PettingZoo as one."""
-    if isinstance(env, gym.Env) and isinstance(env.action_space, gym.spaces.Text):
+    if isinstance(env, gym.Env) and all(isinstance(getattr(env, each, None), gym.spaces.Text) for each in SPACES):
         return TokenEnvironment(env)
     if isinstance(env, gym.Env):
         return MasksInInfo(env) if env.has_wrapper_attr("action_masks") else env
