@@ -5,8 +5,7 @@ words?
 
 Adds to text_environments.json. The count plays LMRL-Gym's Wordle (Abdulhai et al. 2023) in plain Python, on the same
 lists of words: what is known of each letter in each place, as a dict, and nothing of etude but the list. The game of
-ten words has legal words as its mask, a token for each letter, and 1 as the highest number of rewards of -1 that can
-be hoped for.
+ten words has legal words as its mask and a token for each word; networks see the last two guesses.
 """
 
 from __future__ import annotations
@@ -27,10 +26,34 @@ from etude.explore import Sample
 
 OUT = Path(__file__).with_suffix(".json")
 SMART, WORDS = 0.33, 10
-LEARNERS = {
-    "dqn": (30_000, {"environments": 4, "n_step": 1, "target_update_every": 200}),
-    "ppo": (150_000, {"environments": 16, "learning_rate": 1e-3}),
-}
+TEN = language.words(WORDS)
+LEARNERS: dict = {
+    "dqn": (
+        1_600,
+        {
+            "network": etude.Mlp((64,)), "learning_rate": 2e-3, "environments": 4, "n_step": 1, "learning_starts": 200,
+            "target_update_every": 100, "epsilon": etude.Linear(1.0, 0.05, 0.5),
+        },
+    ),
+    "ppo": (12_000, {"learning_rate": 3e-3, "environments": 8, "rollout_length": 32}),
+}  # fmt: skip
+
+
+class Words:
+    """A token for each word of the game, and for each character of what the environment says."""
+
+    texts = ("<pad>", "<end>", *TEN, *"BGY- \n")
+    size, special = len(texts), {"pad": 0, "end": 1}
+
+    def encode(self, text: str) -> list[int]:
+        return [self.texts.index(each) for each in ([text] if text in TEN else text)]
+
+    def decode(self, tokens: list[int]) -> str:
+        return "".join(self.texts[token] for token in tokens)
+
+
+def ten_words() -> language.TokenEnvironment:
+    return language.TokenEnvironment(language.Wordle(TEN, list_words=True), Words(), context=16, slide=True)
 
 
 def fits(word: str, known: dict[str, list[str]]) -> bool:
@@ -121,11 +144,9 @@ def generator(count: int, games: int) -> dict:
 
 
 def learned(algorithm: str, seed: int) -> dict:
-    words = language.words(WORDS)
-    env = partial(language.Wordle, words, list_words=True)
     steps, settings = LEARNERS[algorithm]
     began = time.perf_counter()
-    with etude.Run(algorithm, env, seed=seed, **settings) as run:
+    with etude.Run(algorithm, ten_words, seed=seed, **settings) as run:
         run.train(steps)
         found = run.evaluate(500, seed=100).mean
     return {"return": round(float(found), 3), "steps": steps, "seconds": round(time.perf_counter() - began, 1)}
@@ -142,9 +163,9 @@ def main() -> None:
         found["generator"][str(count)] = generator(count, given.games)
         OUT.write_text(json.dumps(found, indent=1) + "\n")
         print(count, found["generator"][str(count)], flush=True)
-    env = partial(language.Wordle, language.words(WORDS), list_words=True)
-    for name, policy in (("random", None), ("greedy", language.GreedyInformation(language.words(WORDS)))):
-        returns = etude.record(env, 2_000, policy, policy and Sample()).returns
+    greedy_policy, letters = language.GreedyInformation(TEN), partial(language.Wordle, TEN, list_words=True)
+    for name, env, policy in (("random", ten_words, None), ("greedy", letters, greedy_policy)):
+        returns = etude.record(env, 500, policy, policy and Sample()).returns
         found["learning"][name] = {"return": round(float(returns.mean()), 3)}
     for algorithm in LEARNERS:
         for seed in given.seeds:
