@@ -127,22 +127,39 @@ def value_of(space: Space, given: Any, name: str) -> Tree:
     return cast
 
 
-def action_of(space: Space, given: Any) -> np.ndarray:
-    """An action of the environment as the agent's, [1, ...]."""
+def action_of(space: Space, given: Any, steps: int | None = None) -> np.ndarray:
+    """An action of the environment as the agent's, [1, ...]; or those of so many steps, [steps, ...]."""
     value, each = value_of(space, given, "action"), []
-    for (path, leaf), own in zip(leaves(space), _leaves_of(space, value), strict=True):
-        where = ".".join(map(str, ("action", *path)))
-        if own.shape != tuple(leaf.shape or ()):
-            raise Refused(422, f"{where}: expected the shape {tuple(leaf.shape or ())}; got {own.shape}.")
-        if not np.isfinite(own).all() or outside(leaf, own[None])[0]:
+    for (path, leaf), own in zip(leaves(space), leaves_of(space, value), strict=True):
+        where, shape = (
+            ".".join(map(str, ("action", *path))),
+            (*(() if steps is None else (steps,)), *(leaf.shape or ())),
+        )
+        if own.shape != shape:
+            raise Refused(422, f"{where}: expected the shape {shape}; got {own.shape}.")
+        own = own[None] if steps is None else own
+        if not np.isfinite(own).all() or outside(leaf, own).any():
             raise Refused(422, f"{where}: {own!s:.80} is outside of {leaf!s:.120}.")
-        each.append(own[None])
+        each.append(own)
     return actions_in(space, each)
 
 
-def _leaves_of(space: Space, value: Any) -> list[np.ndarray]:
+def numbers(value: Any, name: str, shape: tuple[int, ...]) -> np.ndarray:
+    """Finite numbers of this shape, float32."""
+    found = array(value, name)
+    if found.shape != shape:
+        raise Refused(422, f"{name}: expected the shape {shape}; got {found.shape}.")
+    with np.errstate(over="ignore"):
+        found = found.astype(np.float32)
+    if not np.isfinite(found).all():
+        raise Refused(422, f"{name}: expected finite numbers that float32 holds.")
+    return found
+
+
+def leaves_of(space: Space, value: Any) -> list[np.ndarray]:
+    """What `value_of` has found for each leaf of a space."""
     inner = parts(space)
-    return [leaf for key, part in inner for leaf in _leaves_of(part, value[key])] if inner else [value]
+    return [leaf for key, part in inner for leaf in leaves_of(part, value[key])] if inner else [value]
 
 
 def plain(value: Any) -> Any:

@@ -15,12 +15,16 @@ The methods have the names of RLlib's `PolicyClient`. Whatever had no answer is 
 from __future__ import annotations
 
 import base64
-import http.client
 import json
+import operator
+import socket
+import ssl
 import time
 import urllib.parse
 import uuid
-from typing import Any, SupportsFloat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, SupportsFloat
 
 import numpy as np
 
@@ -32,95 +36,179 @@ class EpisodeLost(RuntimeError):
 class Client:
     """Plays episodes for a run that listens at `url`, such as "http://127.0.0.1:9900".
 
+    inference: "remote": the run computes each action. "local": the client does, in NumPy, with weights that it fetches,
+        and sends what it played in chunks; RuntimeError where it cannot compute or explore as the run does.
     token: of the run. patience: seconds in which a server that does not answer, or is busy, is asked again, before
-    ConnectionError. Use one client in one thread; it may have several episodes open.
+    ConnectionError. seed: of the client's own exploration. cafile: certificates that an https server is checked by.
+    Use one client in one thread; it may have several episodes open.
     """
 
-    def __init__(self, url: str, token: str | None = None, patience: float = 60.0):
-        address = urllib.parse.urlsplit(url)
-        if address.scheme not in ("http", "https") or not address.hostname:
-            raise ValueError(f"url = {url!r}; expected one such as http://127.0.0.1:9900.")
-        made = http.client.HTTPSConnection if address.scheme == "https" else http.client.HTTPConnection
-        self._base = address.path.rstrip("/")
-        self._connection = made(address.hostname, address.port, timeout=max(30.0, patience))
-        self._headers = {"Content-Type": "application/json"}
-        if token is not None:
-            self._headers["Authorization"] = f"Bearer {token}"
-        self._patience = patience
-        self._numbers: dict[str, int] = {}  # of the last post of each open episode
-        self._rewards: dict[str, float] = {}  # that were not sent yet
+    def __init__(
+        self,
+        url: str,
+        inference: Literal["remote", "local"] = "remote",
+        token: str | None = None,
+        patience: float = 60.0,
+        seed: int | None = None,
+        cafile: str | None = None,
+    ):
+        if inference not in ("remote", "local"):
+            raise ValueError(f"inference = {inference!r}; expected 'remote' or 'local'.")
+        self._connection = _Connection(url, token, max(30.0, patience), cafile)
+        self._patience, self._rng = patience, np.random.default_rng(seed)
+        self._open: dict[str, _Episode] = {}
+        self._inference = inference
+        self._policy: _LocalPolicy | None = None
 
     def description(self) -> dict[str, Any]:
         """The spaces that the run has, and the limits of its server."""
-        return self._ask("GET", "/v1/description", None)
+        return json.loads(self._ask("GET", "/v1/description"))
 
     def start_episode(self, episode_id: str | None = None) -> str:
         """Begin an episode; returns its name."""
         name = episode_id or uuid.uuid4().hex
-        self._ask("POST", "/v1/episodes", {"episode": name})
-        self._numbers[name], self._rewards[name] = 0, 0.0
+        if self._inference == "remote":
+            self._ask("POST", "/v1/episodes", {"episode": name})
+        self._open[name] = _Episode()
         return name
 
     def get_action(self, episode_id: str, observation: Any, action_mask: Any = None) -> Any:
         """What the policy does. action_mask: which choices are allowed, where the run has masks."""
-        return self._post(episode_id, "act", _seen(observation, action_mask))["action"]
+        if self._inference == "remote":
+            return self._post(episode_id, "act", _seen(observation, action_mask))["action"]
+        if self._policy is None:
+            self._policy = _LocalPolicy(self)
+        return self._policy.act(episode_id, self._episode(episode_id), observation, action_mask, self._rng)
 
     def log_action(
         self, episode_id: str, observation: Any, action: Any, log_prob: float | None = None, action_mask: Any = None
     ) -> None:
         """Tell an action that you chose yourself, in the environment's own units. log_prob: the natural log of its
         probability, or density; needed by algorithms that learn from probabilities, such as PPO."""
+        if self._inference == "local":
+            raise ValueError("log_action is for inference='remote'; a local client sends what its own policy did.")
         body = {**_seen(observation, action_mask), "action": _plain(action), "log_prob": log_prob}
         self._post(episode_id, "log_action", body)
 
     def log_returns(self, episode_id: str, reward: SupportsFloat) -> None:
         """Add a reward for the last action; it is sent with the next call."""
-        self._rewards[episode_id] = self._rewards.get(episode_id, 0.0) + float(reward)
+        if episode_id in self._open:
+            self._open[episode_id].reward += float(reward)
 
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
         """End the episode. observation: the last one. truncated: the clock ended it, and not the world."""
-        self._post(episode_id, "end", {**_seen(observation, None), "terminated": not truncated, "truncated": truncated})
-        self._forget(episode_id)
+        ends = {"terminated": not truncated, "truncated": truncated}
+        if self._inference == "remote":
+            self._post(episode_id, "end", {**_seen(observation, None), **ends})
+        elif self._policy is not None and (own := self._episode(episode_id)).actions:
+            self._policy.send(episode_id, own, observation, None, ends)
+        self._open.pop(episode_id, None)
 
     def close(self) -> None:
         """End the connection."""
         self._connection.close()
 
+    def _episode(self, name: str) -> _Episode:
+        if name not in self._open:
+            raise EpisodeLost(f"Episode {name!r} is not open: begin one by start_episode().")
+        return self._open[name]
+
     def _post(self, episode: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
-        if episode not in self._numbers:
-            raise EpisodeLost(f"Episode {episode!r} is not open: begin one by start_episode().")
-        body |= {"number": self._numbers[episode] + 1, "reward": self._rewards[episode]}
-        answer = self._ask("POST", f"/v1/episodes/{episode}/{kind}", body, episode)
-        self._numbers[episode], self._rewards[episode] = body["number"], 0.0
+        own = self._episode(episode)
+        body |= {"number": own.number + 1, "reward": own.reward}
+        answer = json.loads(self._ask("POST", f"/v1/episodes/{episode}/{kind}", body, episode))
+        own.number, own.reward = body["number"], 0.0
         return answer
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None, episode: str = "") -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
+    def _ask(self, method: str, path: str, body: dict[str, Any] | None = None, episode: str = "") -> bytes:
+        data = b"" if body is None else json.dumps(body).encode()
         until, wait = time.monotonic() + self._patience, 0.01
         while True:
             try:
-                self._connection.request(method, self._base + path, data, self._headers)
-                answer = self._connection.getresponse()
-                status, text = answer.status, answer.read()
-                why = f"{status}"
-            except (OSError, http.client.HTTPException) as error:
+                status, found = self._connection.ask(method, path, data)
+                why = f"{status} {found[:200].decode(errors='replace')}"
+            except (OSError, ValueError) as error:
                 self._connection.close()
-                status, text, why = 0, b"", f"{type(error).__name__}: {error}"
-            if status == 200:
-                return json.loads(text)
+                status, found, why = 0, b"", f"{type(error).__name__}: {error}"
+            if status in (200, 304):
+                return found
             if status not in (0, 408, 429) and status < 500:
-                self._forget(episode)
+                self._open.pop(episode, None)
                 raise (EpisodeLost if status == 410 else ValueError)(
-                    f"{status} {path}: {text.decode(errors='replace')}"
+                    f"{status} {path}: {found.decode(errors='replace')}"
                 )
             if time.monotonic() > until:
                 raise ConnectionError(f"{path}: no answer in {self._patience:g} seconds ({why}).")
             time.sleep(wait)
             wait = min(1.0, 2 * wait)
 
-    def _forget(self, episode: str) -> None:
-        self._numbers.pop(episode, None)
-        self._rewards.pop(episode, None)
+
+@dataclass
+class _Episode:
+    """number: of its last post. reward: not sent yet, for the last action. The others: of a local client, what it did
+    since its last post."""
+
+    number: int = 0
+    reward: float = 0.0
+    observations: list[Any] = field(default_factory=list)
+    masks: list[Any] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+    extras: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    state: Any = None
+
+
+class _Connection:
+    """HTTP/1.1 over one socket, which is opened again when it was closed; `http.client` takes three times as long."""
+
+    def __init__(self, url: str, token: str | None, timeout: float, cafile: str | None):
+        address = urllib.parse.urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
+            raise ValueError(f"url = {url!r}; expected one such as http://127.0.0.1:9900.")
+        secure = address.scheme == "https"
+        self._tls = ssl.create_default_context(cafile=cafile) if secure else None
+        self._host, self._timeout = address.hostname, timeout
+        self._port, self._path = address.port or (443 if secure else 80), address.path.rstrip("/")
+        own = "" if token is None else f"Authorization: Bearer {token}\r\n"
+        self._head = f"Host: {address.netloc}\r\nContent-Type: application/json\r\n{own}Content-Length: "
+        self._socket: Any = None
+
+    def ask(self, method: str, path: str, data: bytes) -> tuple[int, bytes]:
+        """The status and the body of an answer. OSError or ValueError where there is none."""
+        if self._socket is None:
+            self._socket = socket.create_connection((self._host, self._port), self._timeout)
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if self._tls is not None:
+                self._socket = self._tls.wrap_socket(self._socket, server_hostname=self._host)
+        head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{len(data)}\r\n\r\n"
+        self._socket.sendall(head.encode("latin-1") + data)
+        found = self._more(b"")
+        while (end := found.find(b"\r\n\r\n")) < 0:
+            found = self._more(found)
+        first, *lines = found[:end].decode("latin-1").split("\r\n")
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+        status, body = int(first.split(" ", 2)[1]), found[end + 4 :]
+        if "transfer-encoding" in headers:
+            raise ValueError("the answer comes in chunks, which this client does not read")
+        parts, missing = [body], int(headers.get("content-length", 0)) - len(body)
+        while missing > 0:
+            parts.append(self._more(b""))
+            missing -= len(parts[-1])
+        if headers.get("connection", "").lower() == "close":
+            self.close()
+        return status, b"".join(parts)
+
+    def _more(self, before: bytes) -> bytes:
+        found = self._socket.recv(2**18)
+        if not found:
+            raise ConnectionError("the server has closed the connection")
+        return before + found
+
+    def close(self) -> None:
+        """May be opened again."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
 
 
 def _seen(observation: Any, action_mask: Any) -> dict[str, Any]:
@@ -130,13 +218,229 @@ def _seen(observation: Any, action_mask: Any) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """What JSON holds; arrays of some size as their bytes."""
+    if isinstance(value, np.ndarray | np.generic):
+        if value.size < 64:
+            return value.tolist()
+        own = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
+        return {"dtype": own.dtype.name, "shape": own.shape, "data": base64.b64encode(own.tobytes()).decode()}
     if isinstance(value, dict):
         return {key: _plain(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(part) for part in value]
-    if not isinstance(value, np.ndarray | np.generic):
-        return value
-    if value.size < 64:
-        return value.tolist()
-    own = np.ascontiguousarray(value, value.dtype.newbyteorder("<"))
-    return {"dtype": own.dtype.name, "shape": own.shape, "data": base64.b64encode(own.tobytes()).decode()}
+    return value
+
+
+# -- acting without the server -----------------------------------------------------------------------------------------
+
+
+class _LocalPolicy:
+    """The run's policy, as the client has fetched it. version: of the weights. room: after how many steps of an episode
+    the run wants to have them."""
+
+    def __init__(self, client: Client):
+        self._client = client
+        told = client.description()["local"]
+        if "refused" in told:
+            raise RuntimeError(f"This client cannot act for itself: {told['refused']} Use inference='remote'.")
+        self._program, self._told = Program(told), told
+        self._leaves = sum(name.startswith("action") for name in told["outputs"])
+        self._version, self._room = -1, 1
+        self._weights: dict[str, np.ndarray] = {}
+        self._fetch()
+
+    def act(self, name: str, own: _Episode, observation: Any, mask: Any, rng: np.random.Generator) -> Any:
+        if len(own.rewards) < len(own.actions):
+            own.rewards.append(own.reward)
+            own.reward = 0.0
+        if len(own.actions) >= self._room:
+            self.send(name, own, observation, mask, {})
+        inputs = dict(self._weights)
+        for part in self._told["observation"]:
+            inputs[part["name"]] = _array(observation, part)
+        if flags := self._told["action_mask"]:
+            mask = np.ones(flags, bool) if mask is None else np.asarray(mask).ravel() != 0
+            inputs["action_mask"] = mask[None]
+            own.masks.append(mask)
+        if size := self._told["state"]:
+            inputs["state"] = np.zeros((1, size), np.float32) if own.state is None else own.state
+        for kind, size in self._told["noise"].items():
+            draw = rng.random if kind == "uniform" else rng.standard_normal
+            inputs[kind] = draw((1, size), np.float32)
+        found = self._program(inputs)
+        own.state = found.get("next")
+        own.observations.append([inputs[part["name"]][0] for part in self._told["observation"]])
+        own.extras.append({key[6:]: value[0] for key, value in found.items() if key.startswith("extra.")})
+        own.actions.append([found[f"action{i}"][0] for i in range(self._leaves)])
+        return _structured(self._told["action"], iter(own.actions[-1]), lambda leaf: leaf.tolist())
+
+    def send(self, name: str, own: _Episode, last: Any, mask: Any, ends: dict[str, bool]) -> None:
+        """Send what was played. last: the observation that follows it."""
+        if len(own.rewards) < len(own.actions):
+            own.rewards.append(own.reward)
+        parts = self._told["observation"]
+        each = zip(*own.observations, [_array(last, part)[0] for part in parts], strict=True)
+        body = {
+            "episode": name, "number": own.number + 1, "version": self._version,
+            "reward": _plain(np.array(own.rewards)),
+            "observation": _structured(self._told["observations"], map(np.stack, each), _plain),
+            "action": _structured(self._told["action"], map(np.stack, zip(*own.actions, strict=True)), _plain), **ends,
+            "extras": {key: _plain(np.stack([one[key] for one in own.extras])) for key in own.extras[0]},
+        }  # fmt: skip
+        if flags := self._told["action_mask"]:
+            after = np.ones(flags, bool) if mask is None else np.asarray(mask).ravel() != 0
+            body["action_mask"] = _plain(np.stack([*own.masks, after]).astype(np.int8))
+        answer = json.loads(self._client._ask("POST", "/v1/steps", body, name))
+        for kept in (own.observations, own.masks, own.actions, own.extras, own.rewards):
+            kept.clear()  # type: ignore[attr-defined]
+        own.number, own.reward, self._room = own.number + 1, 0.0, answer["room"]
+        if answer["version"] != self._version:
+            self._fetch()
+
+    def _fetch(self) -> None:
+        data = self._client._ask("GET", f"/v1/weights?after={self._version}")
+        if data:
+            self._weights, told = read_safetensors(data)
+            self._version, self._room = int(told["version"]), int(told["room"])
+
+
+def read_safetensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
+    """The arrays by name, and what is said beside them."""
+    kinds = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+    start = 8 + int.from_bytes(data[:8], "little")
+    head, found = json.loads(data[8:start]), {}
+    told = head.pop("__metadata__", {})
+    for name, entry in head.items():
+        begin, end = entry["data_offsets"]
+        array = np.frombuffer(data[start + begin : start + end], kinds[entry["dtype"]])
+        found[name] = array.reshape(entry["shape"])
+    return found, told
+
+
+def _array(observation: Any, part: dict[str, Any]) -> np.ndarray:
+    """A part of an observation, [1, ...]."""
+    for key in part["path"]:
+        observation = observation[key]
+    found = np.asarray(observation, part["dtype"])
+    if found.shape != tuple(part["shape"]):
+        raise ValueError(f"{part['name']} has the shape {found.shape}; expected {tuple(part['shape'])}.")
+    return found[None]
+
+
+def _structured(structure: Any, leaves: Iterator[np.ndarray], plain: Callable[[np.ndarray], Any]) -> Any:
+    """Leaves in dicts and lists."""
+    if structure is None:
+        return plain(next(leaves))
+    if isinstance(structure, dict):
+        return {key: _structured(part, leaves, plain) for key, part in structure.items()}
+    return [_structured(part, leaves, plain) for part in structure]
+
+
+class Program:
+    """The steps of a policy, as the description of a server has them, over NumPy."""
+
+    def __init__(self, told: dict[str, Any]):
+        if unknown := sorted({name for name, *_ in told["program"]} - set(OPERATIONS)):
+            raise ValueError(f"the policy uses {', '.join(unknown)}, which this client does not know")
+        self._steps = [(OPERATIONS[name], [_read(part) for part in given]) for name, *given in told["program"]]
+        self._outputs = told["outputs"]
+
+    def __call__(self, arrays: dict[Any, np.ndarray]) -> dict[str, np.ndarray]:
+        """Outputs by name, of inputs, noise and weights by name: [N, ...]."""
+        found = dict(arrays)
+        for i, (function, arguments) in enumerate(self._steps):
+            found[i] = function(*[part(found) for part in arguments])
+        return {name: found[place] for name, place in self._outputs.items()}
+
+
+def _read(part: Any) -> Callable[[dict[Any, np.ndarray]], Any]:
+    """How an argument of a step is read."""
+    if isinstance(part, list):
+        each = [_read(one) for one in part]
+        return lambda found: tuple([one(found) for one in each])
+    if isinstance(part, dict):
+        ((kind, value),) = part.items()
+        if kind == "x":
+            return operator.itemgetter(value)
+        part = slice(*value) if kind == "slice" else float(value) if kind == "float" else Ellipsis
+    return lambda found: part
+
+
+_BLOCK, _ZERO = np.arange(8), np.zeros((), np.float32)
+
+
+def _matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    """In blocks of eight rows, as etude does: the bits of a row do not depend on how many there are."""
+    rows = len(x)
+    if rows <= 8:
+        return np.dot(x.take(_BLOCK, 0, None, "clip"), w)[:rows]
+    return np.concatenate([_matmul(x[i : i + 8], w) for i in range(0, rows, 8)])
+
+
+def _sigmoid(x: np.ndarray) -> np.ndarray:
+    e = np.exp(-np.abs(x))
+    return np.where(x < 0, e, 1) / (1 + e)
+
+
+def _softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - np.maximum.reduce(x, -1, keepdims=True))
+    return e / np.add.reduce(e, -1, keepdims=True)
+
+
+def _log_softmax(x: np.ndarray) -> np.ndarray:
+    shifted = x - np.maximum.reduce(x, -1, keepdims=True)
+    return shifted - np.log(np.add.reduce(np.exp(shifted), -1, keepdims=True))
+
+
+def _logsumexp(x: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
+    largest = np.maximum.reduce(x, axis, keepdims=True)
+    result = np.log(np.add.reduce(np.exp(x - largest), axis, keepdims=True)) + largest
+    return result if keepdims else result.squeeze(axis)
+
+
+def _take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
+    return np.take_along_axis(x, index[..., None], -1)[..., 0]
+
+
+def _where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
+    if isinstance(x, float) and isinstance(y, float):
+        x, y = np.float32(x), np.float32(y)
+    return np.where(condition, x, y)
+
+
+def _gelu(x: np.ndarray) -> np.ndarray:
+    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **{name: getattr(operator, f"__{name}__") for name in (
+        "add", "sub", "mul", "truediv", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg", "invert",
+    )},
+    **{name: getattr(np, name) for name in (
+        "tanh", "exp", "log", "log1p", "expm1", "sqrt", "square", "abs", "sign", "rint", "minimum", "maximum",
+        "concatenate", "stack", "expand_dims", "squeeze", "swapaxes", "zeros_like", "ones_like",
+    )},
+    "getitem": operator.getitem,
+    "matmul": _matmul,
+    "affine": lambda x, w, bias: _matmul(x, w) + bias,
+    "relu": lambda x: np.maximum(x, _ZERO),
+    "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO))),
+    "gelu": _gelu,
+    "silu": lambda x: x * _sigmoid(x),
+    "sigmoid": _sigmoid,
+    "softplus": lambda x: np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x))),
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "logsumexp": _logsumexp,
+    "where": _where,
+    "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
+    "cast": lambda x, dtype: np.asarray(x).astype(dtype, copy=False),
+    "reshape": lambda x, shape: np.asarray(x).reshape(shape),
+    "sum": lambda x, axis=None, keepdims=False: np.add.reduce(x, axis, keepdims=keepdims),
+    "mean": lambda x, axis=None, keepdims=False: np.mean(x, axis, keepdims=keepdims),
+    "max": lambda x, axis=None, keepdims=False: np.maximum.reduce(x, axis, keepdims=keepdims),
+    "min": lambda x, axis=None, keepdims=False: np.minimum.reduce(x, axis, keepdims=keepdims),
+    "cumsum": lambda x, axis=-1: np.add.accumulate(x, axis),
+    "argmax": lambda x, axis=-1: x.argmax(axis),
+    "one_hot": lambda index, n: (np.asarray(index)[..., None] == np.arange(n)).astype(np.float32),
+    "take_last": _take_last,
+}  # fmt: skip

@@ -15,11 +15,14 @@ HTTP. Whoever trains sees a `protocols.Rollout`, and no server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save
 
 from etude.base import trees
 from etude.base.data import (
@@ -34,14 +37,19 @@ from etude.base.data import (
 )
 from etude.base.errors import ConfigError
 from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
-from etude.base.spaces import Box, Spaces, clipped_to, zeros
+from etude.base.spaces import ACTION_MASK, Box, Dict, Spaces, choices, clipped_to, zeros
 from etude.base.trees import Tree
+from etude.envs.adapter import SpaceConversion
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 from etude.serving.clients import Clients
+from etude.serving.http import Content
+from etude.serving.program import LocalPolicy
 from etude.serving.server import PolicyServer, Post
+
+AT_LEAST = 32  # steps that a client of an off-policy run plays between two posts
 
 
 @dataclass(slots=True)
@@ -66,7 +74,8 @@ class _Stream:
     explorer: np.ndarray  # [1, k] the explorer's
     column: _Column | None = None
     pending: _Row | None = None  # what the client executes now
-    asks: Post | None = None  # for an action
+    asks: Post | None = None  # for an action, or for what to do next
+    waiting: deque[tuple[_Row, Tree]] = field(default_factory=deque)  # steps that no column had room for, what follows
     length: int = 0
     total: float = 0.0
 
@@ -113,11 +122,27 @@ class ClientRollout:
         self._ahead: Ahead | None = None
         if spaces.agents is not None:
             raise ConfigError("Clients play for one agent; this environment has several.")
+        self._on_policy = self._samples()
         made = clients()
         try:
-            self._server = PolicyServer(clients, made, spaces, self._samples())
+            masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
+            flags = sum(choices(made.action_space)) if masked else 0
+            conversion = SpaceConversion.of(made.observation_space, made.action_space, flags)
         finally:
             made.close()
+        self._local: LocalPolicy | None = None
+        try:
+            self._local = LocalPolicy(actor, explorer, spaces, conversion)
+            offered: Any = (self._local.description, self._local.extras)
+        except ConfigError as problem:
+            offered = ({"refused": str(problem)}, {})
+        self._server = PolicyServer(clients, conversion, self._on_policy, *offered)
+        # Of the weights that local clients act with; no run that goes on here counts from a number that was before.
+        self._version = time.time_ns() // 10**6
+        self._given: tuple[int, bytes] = (0, b"")  # the newest that a client has asked for, and their version
+        self._explored: dict[str, Any] = {}
+        self._wants: int | None = None  # how many steps of each column
+        self._ended: list[Post] = []  # of local clients, that wait for room for their next episode
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
         """`steps` rows of these columns, as soon as clients have played them; see `protocols.Rollout`."""
@@ -137,6 +162,7 @@ class ClientRollout:
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next action on."""
         self._actor.load(weights, version)
+        self._version += 1
 
     def set_task(self, task: Any) -> None:
         """Tell clients this task when they begin an episode."""
@@ -197,6 +223,9 @@ class ClientRollout:
     def _collected(self, positions: Sequence[int], steps: int | None, step: int) -> tuple[Steps, ...]:
         """So many rows of each of these columns; None: up to the end of an episode."""
         wanted = [self._columns[i] for i in positions]
+        self._wants = steps
+        if self._local is not None and (explored := self._local.parameters(step)) != self._explored:
+            self._explored, self._version = explored, self._version + 1
 
         def full(column: _Column) -> bool:
             rows = column.rows
@@ -204,19 +233,59 @@ class ClientRollout:
 
         def take(posts: list[Post]) -> bool:
             for post in posts:
-                self._take(post, keep=steps is not None)
+                self._take(post, keep=steps is not None, step=step)
+            while self._fill(wanted, full):  # an episode has ended there: others may have its column
+                pass
             if all(map(full, wanted)):
                 return True
-            # Those that go on in their column come first, then those without one, then those whose column is full.
-            asking = [stream for stream in self._streams.values() if stream.asks]
-            if len(asking) > 1:
-                asking.sort(key=lambda own: _rank(own.column, wanted, full))
-            if placed := [stream for stream in asking if self._place(stream, wanted, full)]:
-                self._act(placed, step + sum(len(column.rows) for column in wanted))
+            placed = [stream for stream in self._asking(wanted, full) if self._place(stream, wanted, full)]
+            if acting := [stream for stream in placed if stream.asks.kind != "steps"]:  # type: ignore[union-attr]
+                self._act(acting, step + sum(len(column.rows) for column in wanted))
+            for stream in placed:
+                if stream.asks is not None:
+                    post, stream.asks = stream.asks, None
+                    post.answer(self._next(stream.column, steps))
+            free = next((column for column in wanted if column.stream is None and not full(column)), None)
+            while self._ended and free is not None:
+                self._ended.pop().answer(self._next(free, steps))
             return False
 
         self._server.serve(take)
         return tuple(self._steps_of(column) for column in wanted)
+
+    def _asking(self, wanted: list[_Column], full: Callable[[_Column], bool]) -> list[_Stream]:
+        """Those that go on in their column come first, then those without one, then those whose column is full."""
+        asking = [stream for stream in self._streams.values() if stream.asks]
+        return sorted(asking, key=lambda own: _rank(own.column, wanted, full)) if len(asking) > 1 else asking
+
+    def _fill(self, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:
+        """Put steps that clients have acted in into columns. Returns whether an episode has ended so."""
+        for stream in self._asking(wanted, full):
+            while stream.waiting and self._place(stream, wanted, full):
+                (stream.pending, following), post = stream.waiting.popleft(), stream.asks
+                row = stream.pending
+                assert post is not None
+                post = Post("end" if row.terminated or row.truncated else "act", post.episode, following, row.reward,
+                            terminated=row.terminated, truncated=row.truncated)  # fmt: skip
+                self._complete(stream, post)
+                if post.kind == "end":
+                    del self._streams[post.episode]
+                    stream.column.stream = None  # type: ignore[union-attr]
+                    self._ended.append(stream.asks)  # type: ignore[arg-type]
+                    return True
+        return False
+
+    def _next(self, column: _Column | None, steps: int | None) -> dict[str, Any]:
+        """What a local client does next: how many steps of this column it plays, and with which weights."""
+        assert column is not None
+        return {"version": self._version, "room": self._room(None if steps is None else steps - len(column.rows))}
+
+    def _room(self, steps: int | None) -> int:
+        size = trees.count_bytes(zeros(self.spaces.observation, 1)) + 64
+        most = max(1, self._server.limits.body // (4 * size))
+        if steps is None or not self._on_policy:
+            steps = max(steps or most, AT_LEAST)
+        return min(most, max(1, steps))
 
     def _place(self, stream: _Stream, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:
         """Whether an episode has a column with room for its next row."""
@@ -233,8 +302,11 @@ class ClientRollout:
         found.restarted |= found.open
         return True
 
-    def _take(self, post: Post, keep: bool) -> None:
+    def _take(self, post: Post, keep: bool, step: int) -> None:
         """One post of a client. keep: whether rows of an episode that ends nowhere are of use."""
+        if post.kind == "weights":
+            self._give_weights(post, step)
+            return
         if post.kind == "gone":
             self._lose(self._streams.pop(post.episode, None), keep)
             return
@@ -245,6 +317,10 @@ class ClientRollout:
                 return
             size = np.zeros((1, self._actor.state_size), np.float32)
             stream = self._streams[post.episode] = _Stream(size, np.full((1, self._explorer.state_size), np.nan))
+        if post.kind == "steps":
+            stream.asks = post
+            stream.waiting.extend(_rows_of(post))
+            return
         if stream.pending is not None:
             self._complete(stream, post)
         if post.kind == "end":
@@ -252,6 +328,17 @@ class ClientRollout:
             self._end(stream, post)
         else:
             stream.asks = post
+
+    def _give_weights(self, post: Post, step: int) -> None:
+        """Answer with the present weights, where they are not those that the client has."""
+        assert self._local is not None
+        if post.after == self._version:
+            post.reply(304, {})
+            return
+        if self._given[0] != self._version:
+            about = {"version": str(self._version), "room": str(self._room(self._wants))}
+            self._given = self._version, save(self._local.arrays(step), about)
+        post.reply(200, Content(self._given[1], "application/octet-stream"))
 
     def _complete(self, stream: _Stream, post: Post) -> None:
         row, column = stream.pending, stream.column
@@ -348,6 +435,18 @@ class ClientRollout:
         if self._actor_priorities:
             steps.extras["priority"] = self._actor.errors(steps)  # type: ignore[attr-defined]
         return steps
+
+
+def _rows_of(post: Post) -> Iterator[tuple[_Row, Tree]]:
+    """The steps of a chunk, and what follows each."""
+    assert post.action is not None
+    last = len(post.action) - 1
+    for i in range(last + 1):
+        one = slice(i, i + 1)
+        extras = {name: value[one] for name, value in post.extras.items()}
+        row = _Row(trees.rows(post.observation, one), post.action[one], extras, float(post.reward[i]))
+        row.terminated, row.truncated = post.terminated and i == last, post.truncated and i == last
+        yield row, trees.rows(post.observation, slice(i + 1, i + 2))
 
 
 def _rank(column: _Column | None, wanted: list[_Column], full: Callable[[_Column], bool]) -> int:

@@ -22,13 +22,13 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import EtudeError
-from etude.base.spaces import ACTION_MASK, Dict, Space, Spaces, choices
+from etude.base.spaces import ACTION_MASK, Space, choices
 from etude.base.trees import Tree
-from etude.envs.actions import Actions
-from etude.envs.observations import Mismatch, Observations
+from etude.envs.adapter import SpaceConversion
+from etude.envs.observations import Mismatch
 from etude.serving import bodies
 from etude.serving.bodies import Refused
-from etude.serving.http import NAME, Address, Answer, HttpServer, Route
+from etude.serving.http import NAME, Address, Answer, Content, HttpServer, Route
 
 PROTOCOL = 1
 ENDS = "The server of this run has ended: see above for the reason."
@@ -44,20 +44,25 @@ KINDS = {
 
 @dataclass(slots=True)
 class Post:
-    """What a client tells of its episode, and how it is answered. kind: act, end, or gone where it has vanished.
+    """What a client tells of its episode, and how it is answered. kind: act, end, steps, or gone where it has vanished;
+    or weights, which it asks for, newer than `after`.
 
     observation: [1, ...] as agents see it. reward: since the last action. action, log_prob: of the client's own choice.
+    Of n steps at once, each has an axis of them, and observations are n + 1; extras: [n, ...], what else is known of
+    actions.
     """
 
     kind: str
     episode: str
     observation: Tree = None
-    reward: float = 0.0
+    reward: Any = 0.0
     action: np.ndarray | None = None
     log_prob: float | None = None
     terminated: bool = False
     truncated: bool = False
-    reply: Callable[[int, dict[str, Any]], None] = lambda status, body: None
+    extras: dict[str, np.ndarray] = field(default_factory=dict)
+    after: int = -1
+    reply: Callable[[int, dict[str, Any] | Content], None] = lambda status, body: None
     convert: Callable[[np.ndarray], Any] = lambda action: action
 
     def answer(self, body: dict[str, Any]) -> None:
@@ -89,17 +94,25 @@ class _Episode:
 class PolicyServer:
     """Takes posts of clients from the moment that it is made. Raises ConfigError where it cannot listen.
 
-    env: one with the spaces that clients have. spaces: those of agents. samples: whether the log probabilities of their
-    own actions are needed. task: what clients are told when they begin an episode; None: nothing.
+    conversion: from the spaces that clients have to those of agents. samples: whether the log probabilities of their own
+    actions are needed. local: the program with which clients act for themselves (`Post`s of the kinds steps and weights
+    come then), or, as `refused`, why they cannot. extras: the shapes of what it knows of each action.
+    task: what clients are told when they begin an episode; None: nothing.
     """
 
-    def __init__(self, address: Address, env: Any, spaces: Spaces, samples: bool):
+    def __init__(
+        self,
+        address: Address,
+        conversion: SpaceConversion,
+        samples: bool = False,
+        local: dict[str, Any] | None = None,
+        extras: dict[str, tuple[int, ...]] | None = None,
+    ):
         self.limits, self.task = address.limits, None
-        self._samples = samples
-        self._env_spaces: tuple[Space, Space] = env.observation_space, env.action_space
-        masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
-        self._observations = Observations(env.observation_space, sum(choices(env.action_space)) if masked else 0)
-        self._actions = Actions(env.action_space)
+        self._samples, self._extras = samples, extras or {}
+        self._local = local or {"refused": "this server computes actions."}
+        self._observations, self._actions = conversion.observations, conversion.actions
+        self._env_spaces: tuple[Space, Space] = self._observations.source, self._actions.source
         self._open: dict[str, _Episode] = {}
         self._ended: OrderedDict[str, _Episode] = OrderedDict()
         self._inbox: list[Post] = []
@@ -174,6 +187,8 @@ class PolicyServer:
                 for kind, does in KINDS.items()
             ),
             Route("POST", "/v1/episodes", "Begin an episode.", begin),
+            Route("POST", "/v1/steps", "Report steps that the client has acted in by itself.", self._steps),
+            Route("GET", "/v1/weights", "The weights that a client acts with, where they are newer.", self._weights),
             Route("GET", "/v1/description", "What a client has to know: protocol, spaces, limits.", described),
         ]
 
@@ -203,6 +218,7 @@ class PolicyServer:
             "observation_space": bodies.plain_space(observation),
             "action_space": bodies.plain_space(action),
             "action_masks": self._observations.reads_infos,
+            "local": self._local,
             "limits": {name: getattr(self.limits, name) for name in ("body", "episodes", "silence", "wait")},
         }
 
@@ -228,6 +244,8 @@ class PolicyServer:
         if not isinstance(number, int) or isinstance(number, bool):
             raise Refused(422, f"number: expected that of this post in its episode, from 1; got {number!r:.80}.")
         if number != own.number or kind != own.kind:
+            if own.number and (own.kind == "steps") != (kind == "steps"):
+                raise Refused(409, "In an episode either the run acts, or the client does, by posts of steps.")
             if name in self._ended or number != own.number + 1 or own.answer is None:
                 raise Refused(409, f"number: {number} ({kind}) does not follow {own.number} ({own.kind}).")
             self._begin_post(name, own, kind, body)
@@ -239,13 +257,40 @@ class PolicyServer:
         own.waiting.append((time.monotonic(), waits))
         return await waits
 
+    async def _steps(self, body: dict[str, Any]) -> Answer:
+        if "refused" in self._local:
+            raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
+        name = body.get("episode")
+        if not isinstance(name, str):
+            raise Refused(422, f"episode: expected a name; got {name!r:.80}.")
+        if body.get("number") == 1 and name not in self._ended:
+            self.begin(body)
+        return await self.post("steps", body, name)
+
+    async def _weights(self, query: dict[str, Any]) -> Answer:
+        if "refused" in self._local:
+            raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
+        try:
+            post = Post("weights", "", after=int(query.get("after", -1)))
+        except ValueError:
+            raise Refused(422, f"after: expected a version; got {query['after']!r:.80}.") from None
+        waits: asyncio.Future[Answer] = self._http.loop.create_future()
+        post.reply = lambda *answer: None if waits.done() else waits.set_result(answer)
+        self._put(post)
+        try:
+            return await asyncio.wait_for(waits, self.limits.wait)
+        except TimeoutError:
+            return BUSY
+
     def _begin_post(self, name: str, own: _Episode, kind: str, body: dict[str, Any]) -> None:
-        reward = own.reward + bodies.number(body, "reward", 0.0)
+        reward = own.reward + (0.0 if kind == "steps" else bodies.number(body, "reward", 0.0))
         if abs(reward) > float(np.finfo(np.float32).max):
             raise Refused(422, f"reward: {reward} is beyond what float32 holds.")
-        post = None if kind == "reward" else self._parsed(name, kind, body, reward)
+        post = None
+        if kind != "reward":
+            post = self._chunk(name, body) if kind == "steps" else self._parsed(name, kind, body, reward)
         own.number, own.kind, own.answer, own.seen = own.number + 1, kind, None, time.monotonic()
-        if kind == "end":
+        if kind == "end" or post is not None and (post.terminated or post.truncated):
             self._ended[name] = self._open.pop(name)
             if len(self._ended) > ENDED:
                 self._ended.popitem(last=False)
@@ -291,6 +336,38 @@ class PolicyServer:
             if not (post.terminated or post.truncated):
                 raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
         return post
+
+    def _chunk(self, name: str, body: dict[str, Any]) -> Post:
+        observation_space, action_space = self._env_spaces
+        reward = bodies.array(body.get("reward"), "reward")
+        if reward.ndim != 1 or not 1 <= len(reward) <= self.limits.body:
+            raise Refused(422, f"reward: expected the rewards of one step or more, in a list; got {reward!r:.80}.")
+        n = len(reward)
+        if not isinstance(body.get("version"), int):
+            raise Refused(422, f"version: expected that of the weights acted with; got {body.get('version')!r:.80}.")
+        try:
+            given = bodies.value_of(observation_space, body.get("observation"), "observation")
+            lengths = {len(leaf) if leaf.ndim else 0 for leaf in bodies.leaves_of(observation_space, given)}
+            if lengths != {n + 1}:
+                raise Refused(422, f"observation: expected {n + 1}, one more than rewards; got {sorted(lengths)}.")
+            infos = {}
+            if self._observations.reads_infos:
+                flags = bodies.numbers(body.get("action_mask"), "action_mask", (n + 1, sum(choices(action_space))))
+                infos = {ACTION_MASK: flags != 0}
+            seen = self._observations.batch(given, infos)
+        except Mismatch as problem:
+            raise Refused(422, f"The observation {problem.key} {problem.message}".replace("  ", " ")) from None
+        except (ValueError, TypeError) as problem:
+            raise Refused(422, f"{problem}") from None
+        extras = body.get("extras", {})
+        if not isinstance(extras, dict) or set(extras) != set(self._extras):
+            raise Refused(422, f"extras: expected an object with {sorted(self._extras)}; got {extras!r:.80}.")
+        return Post(
+            "steps", name, seen, bodies.numbers(reward, "reward", (n,)),
+            bodies.action_of(action_space, body.get("action"), n), None,
+            bodies.flag(body, "terminated"), bodies.flag(body, "truncated"),
+            {key: bodies.numbers(extras[key], f"extras.{key}", (n, *shape)) for key, shape in self._extras.items()},
+        )  # fmt: skip
 
     def _plain_action(self, action: np.ndarray) -> Any:
         return bodies.plain(self._actions.each(action)[0])
