@@ -15,6 +15,7 @@ The methods have the names of RLlib's `PolicyClient`. Whatever had no answer is 
 from __future__ import annotations
 
 import base64
+import functools
 import json
 import operator
 import socket
@@ -55,9 +56,8 @@ class Client:
         if inference not in ("remote", "local"):
             raise ValueError(f"inference = {inference!r}; expected 'remote' or 'local'.")
         self._connection = _Connection(url, token, max(30.0, patience), cafile)
-        self._patience, self._rng = patience, np.random.default_rng(seed)
+        self._patience, self._rng, self._inference = patience, np.random.default_rng(seed), inference
         self._open: dict[str, _Episode] = {}
-        self._inference = inference
         self._policy: _LocalPolicy | None = None
 
     def description(self) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class Client:
         ends = {"terminated": not truncated, "truncated": truncated}
         if self._inference == "remote":
             self._post(episode_id, "end", {**_seen(observation, None), **ends})
-        elif self._policy is not None and (own := self._episode(episode_id)).actions:
+        elif self._policy is not None and (own := self._episode(episode_id)).steps:
             self._policy.send(episode_id, own, observation, None, ends)
         self._open.pop(episode_id, None)
 
@@ -145,15 +145,12 @@ class Client:
 
 @dataclass
 class _Episode:
-    """number: of its last post. reward: not sent yet, for the last action. The others: of a local client, what it did
-    since its last post."""
+    """number: of its last post. reward: not sent yet, for the last action. steps, rewards: of a local client since its
+    last post: (observation, mask, action, extras), each in leaves."""
 
     number: int = 0
     reward: float = 0.0
-    observations: list[Any] = field(default_factory=list)
-    masks: list[Any] = field(default_factory=list)
-    actions: list[Any] = field(default_factory=list)
-    extras: list[Any] = field(default_factory=list)
+    steps: list[Any] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     state: Any = None
 
@@ -180,35 +177,25 @@ class _Connection:
             self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if self._tls is not None:
                 self._socket = self._tls.wrap_socket(self._socket, server_hostname=self._host)
+            self._file = self._socket.makefile("rb")
         head = f"{method} {self._path}{path} HTTP/1.1\r\n{self._head}{len(data)}\r\n\r\n"
         self._socket.sendall(head.encode("latin-1") + data)
-        found = self._more(b"")
-        while (end := found.find(b"\r\n\r\n")) < 0:
-            found = self._more(found)
-        first, *lines = found[:end].decode("latin-1").split("\r\n")
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        status, body = int(first.split(" ", 2)[1]), found[end + 4 :]
-        if "transfer-encoding" in headers:
-            raise ValueError("the answer comes in chunks, which this client does not read")
-        parts, missing = [body], int(headers.get("content-length", 0)) - len(body)
-        while missing > 0:
-            parts.append(self._more(b""))
-            missing -= len(parts[-1])
-        if headers.get("connection", "").lower() == "close":
+        status, headers = self._file.readline().split(b" ", 2)[1:2], {}
+        while (line := self._file.readline()).strip():
+            name, _, value = line.lower().partition(b":")
+            headers[name] = value.strip()
+        length = int(headers.get(b"content-length", 0))
+        found = self._file.read(length)
+        if not (status and line) or len(found) < length or b"transfer-encoding" in headers:
+            raise ConnectionError("the server has closed the connection, or answers in pieces")
+        if headers.get(b"connection") == b"close":
             self.close()
-        return status, b"".join(parts)
-
-    def _more(self, before: bytes) -> bytes:
-        found = self._socket.recv(2**18)
-        if not found:
-            raise ConnectionError("the server has closed the connection")
-        return before + found
+        return int(status[0]), found
 
     def close(self) -> None:
         """May be opened again."""
         if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+            self._socket = self._socket.close()
 
 
 def _seen(observation: Any, action_mask: Any) -> dict[str, Any]:
@@ -242,59 +229,58 @@ class _LocalPolicy:
         told = client.description()["local"]
         if "refused" in told:
             raise RuntimeError(f"This client cannot act for itself: {told['refused']} Use inference='remote'.")
-        self._program, self._told = Program(told), told
+        self._program, self._told = ClientProgram(told), told
         self._leaves = sum(name.startswith("action") for name in told["outputs"])
         self._version, self._room = -1, 1
         self._weights: dict[str, np.ndarray] = {}
         self._fetch()
 
     def act(self, name: str, own: _Episode, observation: Any, mask: Any, rng: np.random.Generator) -> Any:
-        if len(own.rewards) < len(own.actions):
+        if len(own.rewards) < len(own.steps):
             own.rewards.append(own.reward)
             own.reward = 0.0
-        if len(own.actions) >= self._room:
+        if len(own.steps) >= self._room:
             self.send(name, own, observation, mask, {})
         inputs = dict(self._weights)
         for part in self._told["observation"]:
             inputs[part["name"]] = _array(observation, part)
-        if flags := self._told["action_mask"]:
-            mask = np.ones(flags, bool) if mask is None else np.asarray(mask).ravel() != 0
-            inputs["action_mask"] = mask[None]
-            own.masks.append(mask)
+        seen = [inputs[part["name"]][0] for part in self._told["observation"]]
+        inputs["action_mask"] = self._flags(mask)[None]
         if size := self._told["state"]:
             inputs["state"] = np.zeros((1, size), np.float32) if own.state is None else own.state
-        for kind, size in self._told["noise"].items():
-            draw = rng.random if kind == "uniform" else rng.standard_normal
-            inputs[kind] = draw((1, size), np.float32)
+        sizes = self._told["noise"]
+        inputs["uniform"] = rng.random((1, sizes["uniform"]), np.float32)
+        inputs["normal"] = rng.standard_normal((1, sizes["normal"]), np.float32)
         found = self._program(inputs)
         own.state = found.get("next")
-        own.observations.append([inputs[part["name"]][0] for part in self._told["observation"]])
-        own.extras.append({key[6:]: value[0] for key, value in found.items() if key.startswith("extra.")})
-        own.actions.append([found[f"action{i}"][0] for i in range(self._leaves)])
-        return _structured(self._told["action"], iter(own.actions[-1]), lambda leaf: leaf.tolist())
+        extras = {key[6:]: value[0] for key, value in found.items() if key.startswith("extra.")}
+        action = [found[f"action{i}"][0] for i in range(self._leaves)]
+        own.steps.append((seen, inputs["action_mask"][0], action, extras))
+        return _structured(self._told["action"], iter(action), lambda leaf: leaf.tolist())
 
     def send(self, name: str, own: _Episode, last: Any, mask: Any, ends: dict[str, bool]) -> None:
         """Send what was played. last: the observation that follows it."""
-        if len(own.rewards) < len(own.actions):
+        if len(own.rewards) < len(own.steps):
             own.rewards.append(own.reward)
-        parts = self._told["observation"]
-        each = zip(*own.observations, [_array(last, part)[0] for part in parts], strict=True)
+        seen, masks, actions, extras = zip(*own.steps, strict=True)
+        each = zip(*seen, [_array(last, part)[0] for part in self._told["observation"]], strict=True)
         body = {
             "episode": name, "number": own.number + 1, "version": self._version,
             "reward": _plain(np.array(own.rewards)),
             "observation": _structured(self._told["observations"], map(np.stack, each), _plain),
-            "action": _structured(self._told["action"], map(np.stack, zip(*own.actions, strict=True)), _plain), **ends,
-            "extras": {key: _plain(np.stack([one[key] for one in own.extras])) for key in own.extras[0]},
+            "action": _structured(self._told["action"], map(np.stack, zip(*actions, strict=True)), _plain), **ends,
+            "extras": {key: _plain(np.stack([one[key] for one in extras])) for key in extras[0]},
         }  # fmt: skip
-        if flags := self._told["action_mask"]:
-            after = np.ones(flags, bool) if mask is None else np.asarray(mask).ravel() != 0
-            body["action_mask"] = _plain(np.stack([*own.masks, after]).astype(np.int8))
+        if self._told["action_mask"]:
+            body["action_mask"] = _plain(np.stack([*masks, self._flags(mask)]).astype(np.int8))
         answer = json.loads(self._client._ask("POST", "/v1/steps", body, name))
-        for kept in (own.observations, own.masks, own.actions, own.extras, own.rewards):
-            kept.clear()  # type: ignore[attr-defined]
-        own.number, own.reward, self._room = own.number + 1, 0.0, answer["room"]
+        own.steps, own.rewards, own.number, own.reward = [], [], own.number + 1, 0.0
         if answer["version"] != self._version:
             self._fetch()
+        self._room = answer["room"]
+
+    def _flags(self, mask: Any) -> np.ndarray:
+        return np.ones(self._told["action_mask"], bool) if mask is None else np.asarray(mask).ravel() != 0
 
     def _fetch(self) -> None:
         data = self._client._ask("GET", f"/v1/weights?after={self._version}")
@@ -318,9 +304,7 @@ def read_safetensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]
 
 def _array(observation: Any, part: dict[str, Any]) -> np.ndarray:
     """A part of an observation, [1, ...]."""
-    for key in part["path"]:
-        observation = observation[key]
-    found = np.asarray(observation, part["dtype"])
+    found = np.asarray(functools.reduce(operator.getitem, part["path"], observation), part["dtype"])
     if found.shape != tuple(part["shape"]):
         raise ValueError(f"{part['name']} has the shape {found.shape}; expected {tuple(part['shape'])}.")
     return found[None]
@@ -335,7 +319,7 @@ def _structured(structure: Any, leaves: Iterator[np.ndarray], plain: Callable[[n
     return [_structured(part, leaves, plain) for part in structure]
 
 
-class Program:
+class ClientProgram:
     """The steps of a policy, as the description of a server has them, over NumPy."""
 
     def __init__(self, told: dict[str, Any]):
@@ -345,7 +329,7 @@ class Program:
         self._outputs = told["outputs"]
 
     def __call__(self, arrays: dict[Any, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, of inputs, noise and weights by name: [N, ...]."""
+        """Outputs by name, of inputs, noise and weights by name: [N, ...], of at most eight rows."""
         found = dict(arrays)
         for i, (function, arguments) in enumerate(self._steps):
             found[i] = function(*[part(found) for part in arguments])
@@ -369,11 +353,8 @@ _BLOCK, _ZERO = np.arange(8), np.zeros((), np.float32)
 
 
 def _matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """In blocks of eight rows, as etude does: the bits of a row do not depend on how many there are."""
-    rows = len(x)
-    if rows <= 8:
-        return np.dot(x.take(_BLOCK, 0, None, "clip"), w)[:rows]
-    return np.concatenate([_matmul(x[i : i + 8], w) for i in range(0, rows, 8)])
+    """Of at most eight rows, as eight, which is how etude computes: kernels of BLAS differ in the last bits."""
+    return np.dot(x.take(_BLOCK, 0, None, "clip"), w)[: len(x)]
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
@@ -386,61 +367,35 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return e / np.add.reduce(e, -1, keepdims=True)
 
 
-def _log_softmax(x: np.ndarray) -> np.ndarray:
-    shifted = x - np.maximum.reduce(x, -1, keepdims=True)
-    return shifted - np.log(np.add.reduce(np.exp(shifted), -1, keepdims=True))
-
-
-def _logsumexp(x: np.ndarray, axis: int = -1, keepdims: bool = False) -> np.ndarray:
-    largest = np.maximum.reduce(x, axis, keepdims=True)
-    result = np.log(np.add.reduce(np.exp(x - largest), axis, keepdims=True)) + largest
-    return result if keepdims else result.squeeze(axis)
-
-
-def _take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    return np.take_along_axis(x, index[..., None], -1)[..., 0]
-
-
 def _where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
     if isinstance(x, float) and isinstance(y, float):
         x, y = np.float32(x), np.float32(y)
     return np.where(condition, x, y)
 
 
-def _gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-
-
+_OPERATORS = "add sub mul truediv pow and or lt le gt ge eq ne neg invert"
+_FUNCTIONS = "tanh exp log log1p expm1 sqrt square abs sign rint minimum maximum concatenate stack expand_dims squeeze"
 OPERATIONS: dict[str, Callable[..., Any]] = {
-    **{name: getattr(operator, f"__{name}__") for name in (
-        "add", "sub", "mul", "truediv", "pow", "and", "or", "lt", "le", "gt", "ge", "eq", "ne", "neg", "invert",
-    )},
-    **{name: getattr(np, name) for name in (
-        "tanh", "exp", "log", "log1p", "expm1", "sqrt", "square", "abs", "sign", "rint", "minimum", "maximum",
-        "concatenate", "stack", "expand_dims", "squeeze", "swapaxes", "zeros_like", "ones_like",
-    )},
+    **{name: getattr(operator, f"__{name}__") for name in _OPERATORS.split()},
+    **{name: getattr(np, name) for name in _FUNCTIONS.split()},
     "getitem": operator.getitem,
     "matmul": _matmul,
     "affine": lambda x, w, bias: _matmul(x, w) + bias,
     "relu": lambda x: np.maximum(x, _ZERO),
     "elu": lambda x: np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO))),
-    "gelu": _gelu,
+    "gelu": lambda x: 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x))),
     "silu": lambda x: x * _sigmoid(x),
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x))),
     "softmax": _softmax,
-    "log_softmax": _log_softmax,
-    "logsumexp": _logsumexp,
     "where": _where,
     "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "cast": lambda x, dtype: np.asarray(x).astype(dtype, copy=False),
     "reshape": lambda x, shape: np.asarray(x).reshape(shape),
     "sum": lambda x, axis=None, keepdims=False: np.add.reduce(x, axis, keepdims=keepdims),
-    "mean": lambda x, axis=None, keepdims=False: np.mean(x, axis, keepdims=keepdims),
     "max": lambda x, axis=None, keepdims=False: np.maximum.reduce(x, axis, keepdims=keepdims),
-    "min": lambda x, axis=None, keepdims=False: np.minimum.reduce(x, axis, keepdims=keepdims),
     "cumsum": lambda x, axis=-1: np.add.accumulate(x, axis),
     "argmax": lambda x, axis=-1: x.argmax(axis),
     "one_hot": lambda index, n: (np.asarray(index)[..., None] == np.arange(n)).astype(np.float32),
-    "take_last": _take_last,
+    "take_last": lambda x, index: np.take_along_axis(x, index[..., None], -1)[..., 0],
 }  # fmt: skip

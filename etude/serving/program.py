@@ -170,7 +170,7 @@ class LocalPolicy:
     def _check(self, outputs: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
         """Compute it as a client does."""
         try:
-            found = client.Program(self.description)({**arrays, **self._constants})
+            found = client.ClientProgram(self.description)({**arrays, **self._constants})
         except (ValueError, TypeError, IndexError) as error:
             raise ConfigError(f"the client cannot compute it: {error}.") from error
         for name, out in outputs.items():

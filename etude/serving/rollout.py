@@ -16,9 +16,8 @@ HTTP. Whoever trains sees a `protocols.Rollout`, and no server.
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,56 +41,15 @@ from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
+from etude.rollout.rows import joined
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 from etude.serving.clients import Clients
+from etude.serving.columns import ClientColumn, ClientEpisode, ClientRow, rows_of, steps_of
 from etude.serving.http import Content
 from etude.serving.program import LocalPolicy
 from etude.serving.server import PolicyServer, Post
 
 AT_LEAST = 32  # steps that a client of an off-policy run plays between two posts
-
-
-@dataclass(slots=True)
-class _Row:
-    """A transition, as far as it is known; arrays have an axis of one environment."""
-
-    observation: Tree
-    action: np.ndarray
-    extras: dict[str, np.ndarray]
-    reward: float = 0.0
-    terminated: bool = False
-    truncated: bool = False
-    final: Tree = None  # [...] the last observation, where an episode ended
-    end: EpisodeEnd | None = None
-
-
-@dataclass(slots=True, eq=False)
-class _Stream:
-    """An open episode of a client."""
-
-    recurrent: np.ndarray  # [1, M] the agent's state for the next step
-    explorer: np.ndarray  # [1, k] the explorer's
-    column: _Column | None = None
-    pending: _Row | None = None  # what the client executes now
-    asks: Post | None = None  # for an action, or for what to do next
-    waiting: deque[tuple[_Row, Tree]] = field(default_factory=deque)  # steps that no column had room for, what follows
-    length: int = 0
-    total: float = 0.0
-
-
-@dataclass(slots=True, eq=False)
-class _Column:
-    """What has the place of an environment."""
-
-    number: int
-    noise: np.random.Generator
-    stream: _Stream | None = None  # its open episode
-    rows: list[_Row] = field(default_factory=list)  # of the present call
-    next_observation: Tree = None  # [1, ...] that follows them
-    open: bool = False  # whether the last row, of this call or before, is one that an episode goes on after
-    restarted: bool = False  # whether the next row does not continue it
-    episode: int = 0  # how many ended
 
 
 class ClientRollout:
@@ -116,8 +74,8 @@ class ClientRollout:
         self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
         self._state_recorded = state_recorded
         self._bounds = clipped_to(spaces.action)
-        self._columns = [_Column(i, generator(run_seed, "explore", i)) for i in range(count)]
-        self._streams: dict[str, _Stream] = {}
+        self._columns = [ClientColumn(i, generator(run_seed, "explore", i)) for i in range(count)]
+        self._streams: dict[str, ClientEpisode] = {}
         self._vanished = 0
         self._ahead: Ahead | None = None
         if spaces.agents is not None:
@@ -227,7 +185,7 @@ class ClientRollout:
         if self._local is not None and (explored := self._local.parameters(step)) != self._explored:
             self._explored, self._version = explored, self._version + 1
 
-        def full(column: _Column) -> bool:
+        def full(column: ClientColumn) -> bool:
             rows = column.rows
             return bool(rows) and rows[-1].final is not None if steps is None else len(rows) >= steps
 
@@ -253,12 +211,12 @@ class ClientRollout:
         self._server.serve(take)
         return tuple(self._steps_of(column) for column in wanted)
 
-    def _asking(self, wanted: list[_Column], full: Callable[[_Column], bool]) -> list[_Stream]:
+    def _asking(self, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> list[ClientEpisode]:
         """Those that go on in their column come first, then those without one, then those whose column is full."""
         asking = [stream for stream in self._streams.values() if stream.asks]
         return sorted(asking, key=lambda own: _rank(own.column, wanted, full)) if len(asking) > 1 else asking
 
-    def _fill(self, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:
+    def _fill(self, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> bool:
         """Put steps that clients have acted in into columns. Returns whether an episode has ended so."""
         for stream in self._asking(wanted, full):
             while stream.waiting and self._place(stream, wanted, full):
@@ -275,7 +233,7 @@ class ClientRollout:
                     return True
         return False
 
-    def _next(self, column: _Column | None, steps: int | None) -> dict[str, Any]:
+    def _next(self, column: ClientColumn | None, steps: int | None) -> dict[str, Any]:
         """What a local client does next: how many steps of this column it plays, and with which weights."""
         assert column is not None
         return {"version": self._version, "room": self._room(None if steps is None else steps - len(column.rows))}
@@ -287,7 +245,7 @@ class ClientRollout:
             steps = max(steps or most, AT_LEAST)
         return min(most, max(1, steps))
 
-    def _place(self, stream: _Stream, wanted: list[_Column], full: Callable[[_Column], bool]) -> bool:
+    def _place(self, stream: ClientEpisode, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> bool:
         """Whether an episode has a column with room for its next row."""
         column = stream.column
         if column in wanted and not full(column):
@@ -316,10 +274,10 @@ class ClientRollout:
                 post.answer({})
                 return
             size = np.zeros((1, self._actor.state_size), np.float32)
-            stream = self._streams[post.episode] = _Stream(size, np.full((1, self._explorer.state_size), np.nan))
+            stream = self._streams[post.episode] = ClientEpisode(size, np.full((1, self._explorer.state_size), np.nan))
         if post.kind == "steps":
             stream.asks = post
-            stream.waiting.extend(_rows_of(post))
+            stream.waiting.extend(rows_of(post))
             return
         if stream.pending is not None:
             self._complete(stream, post)
@@ -340,7 +298,7 @@ class ClientRollout:
             self._given = self._version, save(self._local.arrays(step), about)
         post.reply(200, Content(self._given[1], "application/octet-stream"))
 
-    def _complete(self, stream: _Stream, post: Post) -> None:
+    def _complete(self, stream: ClientEpisode, post: Post) -> None:
         row, column = stream.pending, stream.column
         assert row is not None and column is not None
         row.reward, stream.pending = post.reward, None
@@ -353,12 +311,12 @@ class ClientRollout:
             row.end = EpisodeEnd(column.number, column.episode, stream.length, stream.total, not post.terminated)
             column.episode, column.open = column.episode + 1, False
 
-    def _end(self, stream: _Stream, post: Post) -> None:
+    def _end(self, stream: ClientEpisode, post: Post) -> None:
         if stream.column is not None:
             stream.column.stream = None
         post.answer({"length": stream.length, "return": stream.total})
 
-    def _lose(self, stream: _Stream | None, keep: bool) -> None:
+    def _lose(self, stream: ClientEpisode | None, keep: bool) -> None:
         """Forget an episode whose client has vanished."""
         if stream is None:
             return
@@ -374,7 +332,7 @@ class ClientRollout:
             row = column.rows[-1]
             row.truncated, row.final, column.open = True, trees.rows(column.next_observation, 0), False
 
-    def _act(self, streams: list[_Stream], step: int) -> None:
+    def _act(self, streams: list[ClientEpisode], step: int) -> None:
         """Answer all that ask, in one forward pass."""
         columns = np.array([stream.column.number for stream in streams])  # type: ignore[union-attr]
         observation = trees.concatenate([stream.asks.observation for stream in streams])  # type: ignore[union-attr]
@@ -393,7 +351,7 @@ class ClientRollout:
             post, stream.asks = stream.asks, None
             assert post is not None
             stream.explorer, stream.recurrent = state[one], following[one]
-            row = _Row(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
+            row = ClientRow(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
             if post.action is not None:
                 row.action = post.action
                 replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
@@ -401,7 +359,7 @@ class ClientRollout:
             stream.pending = row
             post.acted(row.action)
 
-    def _draw(self, column: _Column | None) -> np.ndarray:
+    def _draw(self, column: ClientColumn | None) -> np.ndarray:
         assert column is not None
         explorer = self._explorer.of(np.array([column.number]))
         return explorer.draw(column.noise, 1, self.spaces.action)
@@ -411,45 +369,14 @@ class ClientRollout:
             return self._actor.act(observation, recurrent)
         return self._actor.act(observation), recurrent
 
-    def _steps_of(self, column: _Column) -> Steps:
-        """The rows of a column, which is empty then."""
-        rows, column.rows = column.rows, []
-        restarted, column.restarted = column.restarted, False
-        observation = trees.stack([row.observation for row in rows])
-        ended = [EndedEpisode(t, 0, row.final, row.end) for t, row in enumerate(rows) if row.final is not None]  # type: ignore[arg-type]
-        ends = EndedEpisodes.of(ended, trees.rows(observation, (slice(0), 0)))
-        steps = Steps(
-            observation=observation,
-            action=np.stack([row.action for row in rows]),
-            reward=np.array([[row.reward] for row in rows], np.float32),
-            terminated=np.array([[row.terminated] for row in rows]),
-            truncated=np.array([[row.truncated] for row in rows]),
-            next_observation=column.next_observation,
-            final_observation=ends.observation,
-            final_index=ends.index,
-            columns=np.array([column.number]),
-            restarted=np.array([restarted]),
-            extras={name: np.stack([row.extras[name] for row in rows]) for name in rows[0].extras},
-            episodes=ends.episodes,
-        )
+    def _steps_of(self, column: ClientColumn) -> Steps:
+        steps = steps_of(column)
         if self._actor_priorities:
             steps.extras["priority"] = self._actor.errors(steps)  # type: ignore[attr-defined]
         return steps
 
 
-def _rows_of(post: Post) -> Iterator[tuple[_Row, Tree]]:
-    """The steps of a chunk, and what follows each."""
-    assert post.action is not None
-    last = len(post.action) - 1
-    for i in range(last + 1):
-        one = slice(i, i + 1)
-        extras = {name: value[one] for name, value in post.extras.items()}
-        row = _Row(trees.rows(post.observation, one), post.action[one], extras, float(post.reward[i]))
-        row.terminated, row.truncated = post.terminated and i == last, post.truncated and i == last
-        yield row, trees.rows(post.observation, slice(i + 1, i + 2))
-
-
-def _rank(column: _Column | None, wanted: list[_Column], full: Callable[[_Column], bool]) -> int:
+def _rank(column: ClientColumn | None, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> int:
     if column is None:
         return 1
     return 0 if column in wanted and not full(column) else 2

@@ -94,7 +94,7 @@ class _Episode:
 class PolicyServer:
     """Takes posts of clients from the moment that it is made. Raises ConfigError where it cannot listen.
 
-    conversion: from the spaces that clients have to those of agents. samples: whether the log probabilities of their own
+    conversion: from the spaces that clients have to those of agents. samples: whether log probabilities of their own
     actions are needed. local: the program with which clients act for themselves (`Post`s of the kinds steps and weights
     come then), or, as `refused`, why they cannot. extras: the shapes of what it knows of each action.
     task: what clients are told when they begin an episode; None: nothing.
@@ -263,7 +263,7 @@ class PolicyServer:
         name = body.get("episode")
         if not isinstance(name, str):
             raise Refused(422, f"episode: expected a name; got {name!r:.80}.")
-        if body.get("number") == 1 and name not in self._ended:
+        if body.get("number") == 1 and name not in self._open and name not in self._ended:
             self.begin(body)
         return await self.post("steps", body, name)
 
