@@ -36,9 +36,8 @@ from etude.base.data import (
 )
 from etude.base.errors import ConfigError
 from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
-from etude.base.spaces import ACTION_MASK, Box, Dict, Spaces, choices, clipped_to, zeros
+from etude.base.spaces import Box, Spaces, clipped_to, zeros
 from etude.base.trees import Tree
-from etude.envs.adapter import SpaceConversion
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.rows import joined
@@ -47,7 +46,7 @@ from etude.serving.clients import Clients
 from etude.serving.columns import ClientColumn, ClientEpisode, ClientRow, rows_of, steps_of
 from etude.serving.http import Content
 from etude.serving.program import LocalPolicy
-from etude.serving.server import PolicyServer, Post
+from etude.serving.server import PolicyServer, Post, conversion_of
 
 AT_LEAST = 32  # steps that a client of an off-policy run plays between two posts
 
@@ -83,9 +82,7 @@ class ClientRollout:
         self._on_policy = self._samples()
         made = clients()
         try:
-            masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
-            flags = sum(choices(made.action_space)) if masked else 0
-            conversion = SpaceConversion.of(made.observation_space, made.action_space, flags)
+            conversion = conversion_of(made.observation_space, made.action_space, spaces)
         finally:
             made.close()
         self._local: LocalPolicy | None = None

@@ -22,7 +22,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.errors import EtudeError
-from etude.base.spaces import ACTION_MASK, Space, choices
+from etude.base.spaces import ACTION_MASK, Dict, Space, Spaces, choices
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
 from etude.envs.observations import Mismatch
@@ -91,6 +91,12 @@ class _Episode:
     acts: bool = False  # whether an action was ever asked for
 
 
+def conversion_of(observation: Space, action: Space, spaces: Spaces) -> SpaceConversion:
+    """From the spaces that clients have to `spaces`, those of agents."""
+    masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
+    return SpaceConversion.of(observation, action, sum(choices(action)) if masked else 0)
+
+
 class PolicyServer:
     """Takes posts of clients from the moment that it is made. Raises ConfigError where it cannot listen.
 
@@ -110,7 +116,7 @@ class PolicyServer:
     ):
         self.limits, self.task = address.limits, None
         self._samples, self._extras = samples, extras or {}
-        self._local = local or {"refused": "this server computes actions."}
+        self._local = local
         self._observations, self._actions = conversion.observations, conversion.actions
         self._env_spaces: tuple[Space, Space] = self._observations.source, self._actions.source
         self._open: dict[str, _Episode] = {}
@@ -187,8 +193,19 @@ class PolicyServer:
                 for kind, does in KINDS.items()
             ),
             Route("POST", "/v1/episodes", "Begin an episode.", begin),
-            Route("POST", "/v1/steps", "Report steps that the client has acted in by itself.", self._steps),
-            Route("GET", "/v1/weights", "The weights that a client acts with, where they are newer.", self._weights),
+            *(
+                []
+                if self._local is None
+                else [
+                    Route("POST", "/v1/steps", "Report steps that the client has acted in by itself.", self._steps),
+                    Route(
+                        "GET",
+                        "/v1/weights",
+                        "The weights that a client acts with, where they are newer.",
+                        self._weights,
+                    ),
+                ]
+            ),
             Route("GET", "/v1/description", "What a client has to know: protocol, spaces, limits.", described),
         ]
 
@@ -218,7 +235,7 @@ class PolicyServer:
             "observation_space": bodies.plain_space(observation),
             "action_space": bodies.plain_space(action),
             "action_masks": self._observations.reads_infos,
-            "local": self._local,
+            "local": self._local or {"refused": "this server computes actions alone."},
             "limits": {name: getattr(self.limits, name) for name in ("body", "episodes", "silence", "wait")},
         }
 
@@ -258,7 +275,7 @@ class PolicyServer:
         return await waits
 
     async def _steps(self, body: dict[str, Any]) -> Answer:
-        if "refused" in self._local:
+        if self._local is not None and "refused" in self._local:
             raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
         name = body.get("episode")
         if not isinstance(name, str):
@@ -268,7 +285,7 @@ class PolicyServer:
         return await self.post("steps", body, name)
 
     async def _weights(self, query: dict[str, Any]) -> Answer:
-        if "refused" in self._local:
+        if self._local is not None and "refused" in self._local:
             raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
         try:
             post = Post("weights", "", after=int(query.get("after", -1)))

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,7 +18,7 @@ from etude.base.errors import EtudeError
 from etude.base.spaces import ACTION_MASK, Space, Spaces, tree_of
 from etude.serving import bodies
 from etude.serving.http import Address, Answer, Content, HttpServer, Route
-from etude.serving.server import PolicyServer, Post
+from etude.serving.server import PolicyServer, Post, conversion_of
 
 Load = Callable[[], "Mapping[str, Served] | None"]  # policies by name; None: they are those of the last call
 _COUNTERS = {
@@ -61,8 +60,7 @@ class ServedPolicy(PolicyServer):
         self.counts: dict[str, float] = dict.fromkeys(_COUNTERS, 0.0)
         self._playing: dict[str, _Playing] = {}
         self.use(policy)
-        env: Any = SimpleNamespace(observation_space=policy.source, action_space=policy.space)
-        super().__init__(address, env, policy.spaces, samples=False)
+        super().__init__(address, conversion_of(policy.source, policy.space, policy.spaces))
 
     def _listen(self, address: Address) -> Any:
         return None  # one server listens for all policies
