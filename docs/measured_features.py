@@ -121,6 +121,16 @@ def _text_environments(held: dict[str, Any]) -> str:
     return f"mean returns differ by at most {most:.3f}; returns: random {learning['random']['return']:g}, {returns}"
 
 
+def _board(held: dict[str, Any]) -> str:
+    seconds, live = held["opening"]["seconds"], held["live"]
+    opened = f"{held['opening']['runs']} runs of {held['opening']['records']:,} records"
+    return (
+        f"{opened}: table after {_spread(seconds['table'])} s, first curves after {_spread(seconds['curves'])} s "
+        f"(goal {seconds['table']['wanted']:g}); {live['runs']} live runs take {live['core']:.1%} of a core "
+        f"(goal {live['wanted']:.0%})"
+    )
+
+
 def _policies(held: dict[str, Any]) -> str:
     cells = held["cells"].values()
     lowest = min(min(cell["returns"].values()) for cell in cells)
@@ -244,6 +254,7 @@ FEATURES = (
     Feature("atari", "environments.md", _atari),
     Feature("auxiliary_loss", "building-blocks.md", _auxiliary_loss),
     Feature("before_after", "benchmarks.md", _before_after),
+    Feature("board", "board.md", _board),
     Feature("by_embedding", "distributions.md", _by_embedding),
     Feature("callbacks", "training.md", _callbacks),
     Feature("connect_four", "multi-agent.md", _connect_four),
