@@ -8,7 +8,7 @@ acting: 64 games of tokens at a time in NumPy on one core, 4 blocks of 128, with
     second; and those of its matrix products alone, attention included.
 step: a gradient step of recurrent PPO in torch, and the same written by hand, in turns.
 cart_pole/SEED: the return of 20 episodes of CartPole-v1 without velocities (at most 500) after the last step, with the
-    hyperparameters of recurrent PPO's preset for it but for `CHANGED`.
+    hyperparameters of recurrent PPO's preset for it and a small transformer, chosen on seed 2.
 """
 
 from __future__ import annotations
@@ -31,11 +31,9 @@ def config_for_cart_pole():
     """The preset's config with a transformer."""
     import etude
 
-    network = etude.Transformer(layers=1, width=64, heads=4, feedforward=128, context=16)
-    return etude.config("recurrent_ppo", ENVIRONMENT, network=network, **CHANGED)
-
-
-CHANGED: dict = {"epochs": 10}
+    before = etude.Mlp((), "gelu", "orthogonal")
+    network = etude.Transformer(layers=1, width=32, heads=2, feedforward=64, context=8, before=before)
+    return etude.config("recurrent_ppo", ENVIRONMENT, network=network)
 
 
 def cart_pole(seed: int) -> dict:
