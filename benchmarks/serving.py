@@ -6,20 +6,26 @@ itself beside an environment in the run's own process.
 
 from __future__ import annotations
 
+import functools
 import json
 import multiprocessing
+import os
 import resource
 import socket
-import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import gymnasium as gym
 import numpy as np
 
 from etude import serving
+from etude.base.errors import EtudeError
 from etude.engines.numpy import NumpyEngine
+from etude.envs import make_environments
 from etude.explore import EpsilonGreedy
+from etude.rollout import InProcess
 from etude.serving.rollout import ClientRollout
 
 PLACE = Path(__file__).with_suffix(".json")
@@ -64,17 +70,10 @@ def served(clients: int, posts: int) -> dict[str, float]:
     processes = [multiprocessing.Process(target=ask, args=(rollout.url, posts, 200, found)) for _ in range(clients)]
     for process in processes:
         process.start()
-    ended = threading.Event()
-
-    def collect() -> None:
-        while not ended.is_set():
-            rollout.collect(16, 0)
-
-    threading.Thread(target=collect, daemon=True).start()
+    threading.Thread(target=collect_all, args=(rollout, 16), daemon=True).start()
     begin = time.perf_counter()
     each = [found.get() for _ in processes]
     wall = time.perf_counter() - begin
-    ended.set()
     rollout.close()
     for process in processes:
         process.join()
@@ -89,6 +88,59 @@ def served(clients: int, posts: int) -> dict[str, float]:
     }
 
 
+def simulate(url: str, steps: int, found: multiprocessing.Queue) -> None:
+    """A client that plays CartPole and acts for itself, in a process of its own: seconds of wall and of processor."""
+    env, client, played, start = gym.make("CartPole-v1"), serving.Client(url, "local"), 0, (0.0, 0.0)
+    while played < steps:
+        if played > steps // 10 and not start[0]:
+            start, from_step = (time.perf_counter(), time.process_time()), played
+        observation, _ = env.reset()
+        episode, terminated, truncated = client.start_episode(), False, False
+        while not (terminated or truncated):
+            action = client.get_action(episode, observation)
+            observation, reward, terminated, truncated, _ = env.step(action)
+            client.log_returns(episode, reward)
+            played += 1
+        client.end_episode(episode, observation, truncated)
+    ended = time.perf_counter(), time.process_time()
+    found.put((played - from_step, *(b - a for a, b in zip(start, ended, strict=True))))
+
+
+def local(steps: int) -> dict[str, float]:
+    """Steps in a second of a client that acts for itself, and of the run's own environment."""
+    rollout, found = rollout_of(1), multiprocessing.Queue()
+    process = multiprocessing.Process(target=simulate, args=(rollout.url, steps, found))
+    process.start()
+    threading.Thread(target=collect_all, args=(rollout, 256), daemon=True).start()
+    played, wall, processor = found.get()
+    rollout.close()
+    process.join()
+    make = functools.partial(make_environments, "CartPole-v1", run_seed=0)
+    own = InProcess(make(np.arange(1)), rollout._actor, EpsilonGreedy(0.1), 0)
+    own.collect(256, 0)
+    begin, begin_processor = time.perf_counter(), time.process_time()
+    for _ in range(steps // 256):
+        own.collect(256, 0)
+    here, here_processor = time.perf_counter() - begin, time.process_time() - begin_processor
+    own.close()
+    return {
+        "local steps per second": round(played / wall),
+        "in process steps per second": round(steps // 256 * 256 / here),
+        "share": round(played / wall / (steps // 256 * 256 / here), 2),
+        "share by processor time of the client": round(played / processor / (steps // 256 * 256 / here_processor), 2),
+    }
+
+
+def collect_all(rollout: ClientRollout, steps: int) -> None:
+    """Until the server is closed."""
+    with suppress(EtudeError):
+        while True:
+            rollout.collect(steps, 0)
+
+
 if __name__ == "__main__":
     multiprocessing.set_start_method("spawn")
-    print(json.dumps(served(1, int(sys.argv[1]) if len(sys.argv) > 1 else 6000)))
+    results = {"machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"}
+    results |= {"one connection": served(1, 6000), "100 clients": served(100, 100), "local": local(40_000)}
+    PLACE.write_text(json.dumps(results, indent=1) + "\n")
+    print(json.dumps(results, indent=1))
