@@ -231,8 +231,8 @@ class _LocalPolicy:
             raise RuntimeError(f"This client cannot act for itself: {told['refused']} Use inference='remote'.")
         self._program, self._told = ClientProgram(told), told
         self._leaves = sum(name.startswith("action") for name in told["outputs"])
+        self._extras = [name[6:] for name in told["outputs"] if name.startswith("extra.")]
         self._version, self._room = -1, 1
-        self._weights: dict[str, np.ndarray] = {}
         self._fetch()
 
     def act(self, name: str, own: _Episode, observation: Any, mask: Any, rng: np.random.Generator) -> Any:
@@ -241,10 +241,8 @@ class _LocalPolicy:
             own.reward = 0.0
         if len(own.steps) >= self._room:
             self.send(name, own, observation, mask, {})
-        inputs = dict(self._weights)
-        for part in self._told["observation"]:
-            inputs[part["name"]] = _array(observation, part)
-        seen = [inputs[part["name"]][0] for part in self._told["observation"]]
+        inputs = {part["name"]: _array(observation, part) for part in self._told["observation"]}
+        seen = [array[0] for array in inputs.values()]
         inputs["action_mask"] = self._flags(mask)[None]
         if size := self._told["state"]:
             inputs["state"] = np.zeros((1, size), np.float32) if own.state is None else own.state
@@ -253,7 +251,7 @@ class _LocalPolicy:
         inputs["normal"] = rng.standard_normal((1, sizes["normal"]), np.float32)
         found = self._program(inputs)
         own.state = found.get("next")
-        extras = {key[6:]: value[0] for key, value in found.items() if key.startswith("extra.")}
+        extras = {name: found["extra." + name][0] for name in self._extras}
         action = [found[f"action{i}"][0] for i in range(self._leaves)]
         own.steps.append((seen, inputs["action_mask"][0], action, extras))
         return _structured(self._told["action"], iter(action), lambda leaf: leaf.tolist())
@@ -285,7 +283,8 @@ class _LocalPolicy:
     def _fetch(self) -> None:
         data = self._client._ask("GET", f"/v1/weights?after={self._version}")
         if data:
-            self._weights, told = read_safetensors(data)
+            weights, told = read_safetensors(data)
+            self._program.arrays.update(weights)
             self._version, self._room = int(told["version"]), int(told["room"])
 
 
@@ -323,28 +322,36 @@ class ClientProgram:
     def __init__(self, told: dict[str, Any]):
         if unknown := sorted({name for name, *_ in told["program"]} - set(OPERATIONS)):
             raise ValueError(f"the policy uses {', '.join(unknown)}, which this client does not know")
-        self._steps = [(OPERATIONS[name], [_read(part) for part in given]) for name, *given in told["program"]]
-        self._outputs = told["outputs"]
+        self._steps = []
+        self.arrays: dict[Any, Any] = {}  # and all else that arguments are, by names of their own
+        for place, (name, *given) in enumerate(told["program"]):
+            self._steps.append((place, OPERATIONS[name], [self._read(part) for part in given]))
+        self._outputs = told["outputs"].items()
 
     def __call__(self, arrays: dict[Any, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs by name, of inputs, noise and weights by name: [N, ...], of at most eight rows."""
-        found = dict(arrays)
-        for i, (function, arguments) in enumerate(self._steps):
-            found[i] = function(*[part(found) for part in arguments])
-        return {name: found[place] for name, place in self._outputs.items()}
+        """Outputs by name, of inputs, noise and weights by name: [N, ...], of at most eight rows. What is left out is
+        as in the last call."""
+        found = self.arrays
+        found.update(arrays)
+        for place, function, arguments in self._steps:
+            found[place] = function(*_all(arguments, found))
+        return {name: found[place] for name, place in self._outputs}
+
+    def _read(self, part: Any) -> Any:
+        """Where an argument of a step is found: a list for a tuple of them."""
+        if isinstance(part, list):
+            return [self._read(one) for one in part]
+        if isinstance(part, dict):
+            ((kind, value),) = part.items()
+            if kind == "x":
+                return value
+            part = slice(*value) if kind == "slice" else float(value) if kind == "float" else Ellipsis
+        self.arrays[name := f"constant {len(self.arrays)}"] = part
+        return name
 
 
-def _read(part: Any) -> Callable[[dict[Any, np.ndarray]], Any]:
-    """How an argument of a step is read."""
-    if isinstance(part, list):
-        each = [_read(one) for one in part]
-        return lambda found: tuple([one(found) for one in each])
-    if isinstance(part, dict):
-        ((kind, value),) = part.items()
-        if kind == "x":
-            return operator.itemgetter(value)
-        part = slice(*value) if kind == "slice" else float(value) if kind == "float" else Ellipsis
-    return lambda found: part
+def _all(parts: list[Any], found: dict[Any, Any]) -> tuple[Any, ...]:
+    return tuple([_all(part, found) if isinstance(part, list) else found[part] for part in parts])
 
 
 _BLOCK, _ZERO = np.arange(8), np.zeros((), np.float32)

@@ -119,9 +119,12 @@ class LocalPolicy:
             return output.sample_with_log_prob(noise) if own.log_prob else (output.sample(noise), None)
         best = best_of(output)
         if isinstance(own, EpsilonGreedy):
-            free = ops.cast(output.allowed if isinstance(output, MaskedValues) else output == output, "int64")
-            rank = ops.cast(uniform[:, 1] * ops.cast(ops.sum(free, 1), "float32"), "int64")
-            random = ops.argmax(ops.cast(ops.cumsum(free, 1) > ops.expand_dims(rank, -1), "int64"))
+            if isinstance(output, MaskedValues):
+                free = ops.cast(output.allowed, "int64")
+                rank = ops.cast(uniform[:, 1] * ops.cast(ops.sum(free, 1), "float32"), "int64")
+                random = ops.argmax(ops.cast(ops.cumsum(free, 1) > ops.expand_dims(rank, -1), "int64"))
+            else:
+                random = ops.cast(uniform[:, 1] * np.float32(output.shape[1]), "int64")
             return ops.where(uniform[:, 0] < explored[EXPLORE + "epsilon"], random, best), None
         if isinstance(own, GaussianNoise):
             shape = (-1, *best.shape[1:])

@@ -43,7 +43,7 @@ from etude.rollout.actor import Actor
 from etude.rollout.rows import joined
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 from etude.serving.clients import Clients
-from etude.serving.columns import ClientColumn, ClientEpisode, ClientRow, rows_of, steps_of
+from etude.serving.columns import ClientColumn, ClientEpisode, ClientRows, steps_of
 from etude.serving.http import Content
 from etude.serving.program import LocalPolicy
 from etude.serving.server import PolicyServer, Post, conversion_of
@@ -184,7 +184,7 @@ class ClientRollout:
 
         def full(column: ClientColumn) -> bool:
             rows = column.rows
-            return bool(rows) and rows[-1].final is not None if steps is None else len(rows) >= steps
+            return bool(rows) and rows[-1].final is not None if steps is None else column.length >= steps
 
         def take(posts: list[Post]) -> bool:
             for post in posts:
@@ -195,7 +195,7 @@ class ClientRollout:
                 return True
             placed = [stream for stream in self._asking(wanted, full) if self._place(stream, wanted, full)]
             if acting := [stream for stream in placed if stream.asks.kind != "steps"]:  # type: ignore[union-attr]
-                self._act(acting, step + sum(len(column.rows) for column in wanted))
+                self._act(acting, step + sum(column.length for column in wanted))
             for stream in placed:
                 if stream.asks is not None:
                     post, stream.asks = stream.asks, None
@@ -216,16 +216,14 @@ class ClientRollout:
     def _fill(self, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> bool:
         """Put steps that clients have acted in into columns. Returns whether an episode has ended so."""
         for stream in self._asking(wanted, full):
-            while stream.waiting and self._place(stream, wanted, full):
-                (stream.pending, following), post = stream.waiting.popleft(), stream.asks
-                row = stream.pending
-                assert post is not None
-                post = Post("end" if row.terminated or row.truncated else "act", post.episode, following, row.reward,
-                            terminated=row.terminated, truncated=row.truncated)  # fmt: skip
+            while stream.reports and self._place(stream, wanted, full):
+                column = stream.column
+                assert column is not None
+                post = stream.report(len(stream.asks.reward) if self._wants is None else self._wants - column.length)  # type: ignore[union-attr]
                 self._complete(stream, post)
                 if post.kind == "end":
                     del self._streams[post.episode]
-                    stream.column.stream = None  # type: ignore[union-attr]
+                    column.stream = None
                     self._ended.append(stream.asks)  # type: ignore[arg-type]
                     return True
         return False
@@ -233,7 +231,7 @@ class ClientRollout:
     def _next(self, column: ClientColumn | None, steps: int | None) -> dict[str, Any]:
         """What a local client does next: how many steps of this column it plays, and with which weights."""
         assert column is not None
-        return {"version": self._version, "room": self._room(None if steps is None else steps - len(column.rows))}
+        return {"version": self._version, "room": self._room(None if steps is None else steps - column.length)}
 
     def _room(self, steps: int | None) -> int:
         size = trees.count_bytes(zeros(self.spaces.observation, 1)) + 64
@@ -273,8 +271,7 @@ class ClientRollout:
             size = np.zeros((1, self._actor.state_size), np.float32)
             stream = self._streams[post.episode] = ClientEpisode(size, np.full((1, self._explorer.state_size), np.nan))
         if post.kind == "steps":
-            stream.asks = post
-            stream.waiting.extend(rows_of(post))
+            stream.asks, stream.taken = post, 0
             return
         if stream.pending is not None:
             self._complete(stream, post)
@@ -298,9 +295,10 @@ class ClientRollout:
     def _complete(self, stream: ClientEpisode, post: Post) -> None:
         row, column = stream.pending, stream.column
         assert row is not None and column is not None
-        row.reward, stream.pending = post.reward, None
-        stream.length, stream.total = stream.length + 1, stream.total + post.reward
+        row.reward, stream.pending = np.atleast_1d(post.reward), None
+        stream.length, stream.total = stream.length + len(row.reward), stream.total + float(np.sum(post.reward))
         column.rows.append(row)
+        column.length += len(row.reward)
         column.next_observation, column.open = post.observation, True
         if post.kind == "end":
             row.terminated, row.truncated = post.terminated, post.truncated
@@ -323,7 +321,7 @@ class ClientRollout:
             return
         column.stream = None
         if not keep:
-            column.rows.clear()
+            column.rows, column.length = [], 0
             column.restarted |= column.open
         elif column.rows and column.rows[-1].final is None:
             row = column.rows[-1]
@@ -348,7 +346,7 @@ class ClientRollout:
             post, stream.asks = stream.asks, None
             assert post is not None
             stream.explorer, stream.recurrent = state[one], following[one]
-            row = ClientRow(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
+            row = ClientRows(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
             if post.action is not None:
                 row.action = post.action
                 replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
