@@ -372,12 +372,6 @@ def _softmax(x: np.ndarray) -> np.ndarray:
     return e / np.add.reduce(e, -1, keepdims=True)
 
 
-def _where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
-    if isinstance(x, float) and isinstance(y, float):
-        x, y = np.float32(x), np.float32(y)
-    return np.where(condition, x, y)
-
-
 _OPERATORS = "add sub mul truediv pow and or lt le gt ge eq ne neg invert"
 _FUNCTIONS = "tanh exp log log1p expm1 sqrt square abs sign rint minimum maximum concatenate stack expand_dims squeeze"
 OPERATIONS: dict[str, Callable[..., Any]] = {
@@ -393,7 +387,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "sigmoid": _sigmoid,
     "softplus": lambda x: np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x))),
     "softmax": _softmax,
-    "where": _where,
+    "where": np.where,
     "clip": lambda x, low, high: np.minimum(np.maximum(x, low), high),
     "cast": lambda x, dtype: np.asarray(x).astype(dtype, copy=False),
     "reshape": lambda x, shape: np.asarray(x).reshape(shape),
