@@ -16,6 +16,7 @@ import threading
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -45,10 +46,12 @@ def rollout_of(count: int) -> ClientRollout:
     return made
 
 
-def ask(url: str, posts: int, length: int, found: multiprocessing.Queue) -> None:
+def ask(url: str, posts: int, length: int, ready: Any, found: multiprocessing.Queue) -> None:
     """A client in a process of its own, which measures how long each action takes."""
     client, taken, errors, rng = serving.Client(url), [], 0, np.random.default_rng(0)
     observation = rng.normal(size=(length + 1, 4)).astype(np.float32)
+    ready.wait()
+    start = time.time()
     try:
         while len(taken) < posts:
             episode = client.start_episode()
@@ -60,30 +63,32 @@ def ask(url: str, posts: int, length: int, found: multiprocessing.Queue) -> None
             client.end_episode(episode, observation[length])
     except (ValueError, ConnectionError, serving.EpisodeLost):
         errors += 1
-    found.put((taken, errors))
+    found.put((taken, errors, start, time.time()))
 
 
 def served(clients: int, posts: int) -> dict[str, float]:
     """Actions in a second, over so many clients with so many posts each."""
     rollout, found = rollout_of(clients), multiprocessing.Queue()
+    ready = multiprocessing.Barrier(clients)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    processes = [multiprocessing.Process(target=ask, args=(rollout.url, posts, 200, found)) for _ in range(clients)]
+    processes = [
+        multiprocessing.Process(target=ask, args=(rollout.url, posts, 200, ready, found)) for _ in range(clients)
+    ]
     for process in processes:
         process.start()
     threading.Thread(target=collect_all, args=(rollout, 16), daemon=True).start()
-    begin = time.perf_counter()
     each = [found.get() for _ in processes]
-    wall = time.perf_counter() - begin
+    wall = max(end for *_, end in each) - min(start for _, _, start, _ in each)
     rollout.close()
     for process in processes:
         process.join()
-    taken = np.sort(np.concatenate([times for times, _ in each]))
+    taken = np.sort(np.concatenate([times for times, *_ in each]))
     return {
         "clients": clients,
         "actions per second": round(len(taken) / wall if clients > 1 else 1 / taken.mean()),
         "p50 ms": round(1e3 * taken[len(taken) // 2], 3),
         "p99 ms": round(1e3 * taken[int(0.99 * len(taken))], 3),
-        "errors": sum(errors for _, errors in each),
+        "errors": sum(errors for _, errors, *_ in each),
         "MB more at the peak": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) // 1024,
     }
 
@@ -141,6 +146,6 @@ def collect_all(rollout: ClientRollout, steps: int) -> None:
 if __name__ == "__main__":
     multiprocessing.set_start_method("spawn")
     results = {"machine": f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"}
-    results |= {"one connection": served(1, 6000), "100 clients": served(100, 100), "local": local(40_000)}
+    results |= {"one connection": served(1, 6000), "100 clients": served(100, 200), "local": local(40_000)}
     PLACE.write_text(json.dumps(results, indent=1) + "\n")
     print(json.dumps(results, indent=1))

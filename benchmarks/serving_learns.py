@@ -29,13 +29,14 @@ def play(url: str, inference: str) -> None:
     env, client = gym.make("CartPole-v1"), serving.Client(url, inference, patience=20)
     with suppress(ConnectionError):
         while True:
-            observation, _ = env.reset()
-            episode, terminated, truncated = client.start_episode(), False, False
-            while not (terminated or truncated):
-                action = client.get_action(episode, observation)
-                observation, reward, terminated, truncated, _ = env.step(action)
-                client.log_returns(episode, reward)
-            client.end_episode(episode, observation, truncated)
+            with suppress(serving.EpisodeLost):  # between two calls of `train` the server is closed
+                observation, _ = env.reset()
+                episode, terminated, truncated = client.start_episode(), False, False
+                while not (terminated or truncated):
+                    action = client.get_action(episode, observation)
+                    observation, reward, terminated, truncated, _ = env.step(action)
+                    client.log_returns(episode, reward)
+                client.end_episode(episode, observation, truncated)
 
 
 def learn(algorithm: str, inference: str, clients: int, seed: int) -> dict[str, float]:

@@ -177,3 +177,62 @@ def plain_space(space: Space) -> Any:
         return to_json(space)
     except SpaceError:
         return {"text": describe(space)}
+
+
+# -- JSON schemas of bodies --------------------------------------------------------------------------------------------
+
+EPISODE_NUMBER = {"type": "integer", "minimum": 1, "maximum": 2**53}
+FLOAT = {"type": "number", "minimum": -1e30, "maximum": 1e30}
+
+
+def schema_of(space: Space, steps: bool = False) -> dict[str, Any]:
+    """The JSON schema of a value of a space, or of those of several steps."""
+    if isinstance(space, Dict):
+        each = {key: schema_of(part, steps) for key, part in parts(space)}
+        return {"type": "object", "properties": each, "required": list(each)}
+    if isinstance(space, Tuple):
+        own = [schema_of(part, steps) for _, part in parts(space)]
+        return {"type": "array", "prefixItems": own, "items": False, "minItems": len(own), "maxItems": len(own)}
+    if is_text(space):
+        return {"type": "string"}
+    return {"description": describe(space), **_listed({}, (*((None,) if steps else ()), *(space.shape or ())))}
+
+
+def _listed(element: dict[str, Any], shape: tuple[int | None, ...]) -> dict[str, Any]:
+    """Numbers in nested lists of this shape, each None a length of any size; or their bytes."""
+    if not shape:
+        return {"type": "number", **element}
+    data = {"type": "object", "required": ["dtype", "shape", "data"]}
+    found: dict[str, Any] = {"type": "number", **element}
+    for size in reversed(shape):
+        found = {"type": "array", "items": found}
+        if size is not None:
+            found |= {"minItems": size, "maxItems": size}
+    return {"anyOf": [found, data]}
+
+
+def an_object(required: str, **properties: Any) -> dict[str, Any]:
+    """The schema of an object. required: names of properties."""
+    found = {"type": "object", "properties": properties}
+    return found | ({"required": required.split()} if required else {})
+
+
+def schemas_of(observation: Space, action: Space) -> dict[str, dict[str, Any]]:
+    """Those of posts of an episode, by their kinds, where clients have these spaces."""
+    told = {"number": EPISODE_NUMBER, "reward": FLOAT}
+    mask = {"type": "array", "items": {"type": "integer"}}
+    seen = {**told, "observation": schema_of(observation), "action_mask": mask}
+    ends = {"terminated": {"type": "boolean"}, "truncated": {"type": "boolean"}}
+    own = {"action": schema_of(action), "log_prob": FLOAT}
+    steps = {
+        "episode": {"type": "string"}, "number": EPISODE_NUMBER, "version": {"type": "integer"},
+        "observation": schema_of(observation, True), "action": schema_of(action, True),
+        "reward": {"type": "array", "minItems": 1}, "extras": {"type": "object"}, "action_mask": {"type": "array"},
+    }  # fmt: skip
+    return {
+        "act": an_object("number observation", **seen),
+        "log_action": an_object("number observation action", **seen, **own),
+        "reward": an_object("number", **told),
+        "end": an_object("number observation", **seen, **ends),
+        "steps": an_object("episode number version observation action reward extras", **steps, **ends),
+    }

@@ -287,9 +287,11 @@ def _operation(route: Route) -> dict[str, Any]:
             {"name": name, "in": "query", "schema": schema} for name, schema in route.body.get("properties", {}).items()
         ]
     good = {answer: {}} if isinstance(answer, str) else _content(answer, posted)
-    statuses = (*ERRORS, 405) if posted else (401, 422, 429, 503)
+    statuses = ERRORS if posted else (401, 422, 429, 503)
     wrong = _content({"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}, posted)
-    meanings = {status: ERRORS[status] for status in statuses if status in ERRORS} | route.others
+    meanings = {status: ERRORS[status] for status in statuses} | route.others
+    if names:
+        meanings[404] = "the path names nothing that there can be"
     responses = {"200": {"description": "the answer", "content": good}}
     for status, meaning in sorted(meanings.items()):
         responses[str(status)] = {"description": meaning, **({} if status == 304 else {"content": wrong})}

@@ -187,27 +187,28 @@ class PolicyServer:
         async def begin(body: dict[str, Any]) -> Answer:
             return 200, self.begin(body)
 
-        return [
-            *(
-                Route("POST", f"/v1/episodes/{{episode}}/{kind}", does, functools.partial(self.post, kind))
-                for kind, does in KINDS.items()
-            ),
-            Route("POST", "/v1/episodes", "Begin an episode.", begin),
-            *(
-                []
-                if self._local is None
-                else [
-                    Route("POST", "/v1/steps", "Report steps that the client has acted in by itself.", self._steps),
-                    Route(
-                        "GET",
-                        "/v1/weights",
-                        "The weights that a client acts with, where they are newer.",
-                        self._weights,
-                    ),
-                ]
+        each = bodies.schemas_of(*self._env_spaces)
+        name = {"type": "string", "pattern": f"^{NAME}$"}
+        others = {409: "the number does not follow, or the episode has begun before", 410: "there is no such episode"}
+        found = [
+            Route("POST", f"/v1/episodes/{{episode}}/{kind}", does, functools.partial(self.post, kind), each[kind],
+                  others=others) for kind, does in KINDS.items()
+        ]  # fmt: skip
+        found += [
+            Route(
+                "POST", "/v1/episodes", "Begin an episode.", begin, bodies.an_object("", episode=name), others=others
             ),
             Route("GET", "/v1/description", "What a client has to know: protocol, spaces, limits.", described),
         ]
+        if self._local is None:
+            return found
+        after = bodies.an_object("", after={"type": "integer"})
+        return [
+            *found,
+            Route("POST", "/v1/steps", "Report steps of a client.", self._steps, each["steps"], others=others),
+            Route("GET", "/v1/weights", "The weights that a client acts with, as safetensors, where they are newer.",
+                  self._weights, after, "application/octet-stream", {304: "there are no newer ones"}),
+        ]  # fmt: skip
 
     def _sweep(self) -> None:
         """Notice clients that have vanished, whoever waits for too long, and the end of the server."""

@@ -13,6 +13,7 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from etude import serving
+from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
 from etude.explore import Greedy
 from etude.serving.rollout import ClientRollout
@@ -54,7 +55,7 @@ def rollout_of(count=1, actor=None, explorer=None, **more):
 
 def in_thread(function, *arguments):
     def until_the_server_ends():
-        with suppress(ConnectionError):
+        with suppress(ConnectionError, EtudeError):
             function(*arguments)
 
     thread = threading.Thread(target=until_the_server_ends, daemon=True)

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import socket
+import subprocess
+from contextlib import suppress
+
 import numpy as np
 import pytest
 from serving_cases import SPACES, Actor, Wire, check_continuous, in_thread, play, rollout_of
@@ -121,4 +126,58 @@ def test_a_token_guards_what_others_can_reach():
     assert described["action_space"] == {"discrete": {"n": 3, "start": 0}} and described["protocol"] == 1
     with pytest.raises(ConfigError, match="Cannot listen on"):
         ClientRollout(serving.Clients(rollout.url[7:], SPACES), Spaces(*SPACES), 1, Actor(), Greedy(), 0)
+    rollout.close()
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl makes the certificate")
+def test_an_address_with_a_certificate_is_served_over_tls(tmp_path):
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-keyout",
+            key,
+            "-out",
+            certificate,
+            "-subj",
+            "/CN=localhost",
+            "-addext",
+            "subjectAltName=IP:127.0.0.1",
+        ],
+        check=True,
+        capture_output=True,
+    )
+    rollout = rollout_of(ssl_certfile=certificate, ssl_keyfile=key)
+    url = rollout.url.replace("http:", "https:")
+    assert serving.Client(url, cafile=certificate).description()["protocol"] == 1
+    with pytest.raises(ConnectionError, match="CERTIFICATE_VERIFY_FAILED|certificate verify failed"):
+        serving.Client(url, patience=0.1).description()
+    rollout.close()
+    with pytest.raises(ConfigError, match="Give the paths of a certificate and of its key"):
+        rollout_of(ssl_certfile=certificate, ssl_keyfile=str(tmp_path / "none.pem"))
+
+
+def test_who_asks_too_often_is_told_to_wait():
+    rollout = rollout_of(limits=serving.ClientLimits(rate=5))
+    ask = Wire(rollout)
+    assert 429 in [ask("/v1/description", None, "GET")[0] for _ in range(20)]
+    assert ask("/v1/description", None, "OPTIONS")[0] in (405, 429)  # pages of other sites get no leave
+    rollout.close()
+
+
+def test_a_body_that_does_not_come_is_given_up():
+    rollout = rollout_of(limits=serving.ClientLimits(wait=0.2, silence=0.2))
+    address = ("127.0.0.1", int(rollout.url.rpartition(":")[2]))
+    head = b"POST /v1/episodes HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"
+    with socket.create_connection(address, 5) as slow, socket.create_connection(address, 5) as silent:
+        slow.sendall(head)
+        assert slow.recv(100).startswith(b"HTTP/1.1 408")
+        silent.sendall(head[:20])  # not even a whole head
+        with suppress(ConnectionResetError):
+            assert silent.recv(100) == b""
     rollout.close()

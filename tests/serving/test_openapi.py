@@ -1,0 +1,55 @@
+"""The OpenAPI document: what it says of the routes holds for whatever a fuzzer makes of it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from serving_cases import Wire, in_thread, rollout_of
+
+from etude import serving
+
+# A body is checked against its episode first: where there is none it is not looked at.
+CHECKS = """
+[checks.negative_data_rejection]
+expected-statuses = [400, 401, 404, 405, 408, 409, 410, 413, 415, 422, 429, 503]
+[checks.positive_data_acceptance]
+expected-statuses = ["2xx", 409, 410, 422, 429, 503]
+"""
+TOOL = Path(sys.executable).with_name("schemathesis")
+
+
+def collect(rollout):
+    while True:
+        rollout.collect(1, 0, range(1))
+
+
+def test_the_document_lists_all_routes():
+    rollout = rollout_of()
+    document = json.loads(Wire(rollout)("/v1/openapi.json", None, "GET")[1])
+    paths = {f"{method.upper()} {path}" for path, ways in document["paths"].items() for method in ways}
+    kinds = ("act", "log_action", "reward", "end")
+    assert paths == {
+        "GET /v1/description", "GET /v1/weights", "POST /v1/episodes", "POST /v1/steps",
+        *(f"POST /v1/episodes/{{episode}}/{kind}" for kind in kinds),
+    }  # fmt: skip
+    act = document["paths"]["/v1/episodes/{episode}/act"]["post"]["requestBody"]["content"]["application/json"]
+    observation = act["schema"]["properties"]["observation"]["anyOf"][0]
+    assert (observation["minItems"], observation["maxItems"]) == (2, 2)
+    rollout.close()
+
+
+@pytest.mark.skipif(not (TOOL.exists() or shutil.which("schemathesis")), reason="schemathesis is not installed")
+def test_a_fuzzer_finds_nothing(tmp_path):
+    (tmp_path / "schemathesis.toml").write_text(CHECKS)
+    rollout = rollout_of(4, limits=serving.ClientLimits(wait=0.2, silence=0.5))
+    in_thread(collect, rollout)
+    command = [TOOL if TOOL.exists() else "schemathesis", "run", f"{rollout.url}/v1/openapi.json", "--seed", "1"]
+    command += ["--phases", "fuzzing", "--max-examples", "8", "--no-color"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    rollout.close()
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
