@@ -58,6 +58,7 @@ def test_every_block_says_its_language_and_which_engine_it_needs(page):
         "console": ("",),
         "text": ("",),
         "toml": ("",),
+        "js": ("",),
     }
     for block in blocks(page):
         assert block.mark in languages[block.language], f"line {block.line}"
