@@ -7,8 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from serving_cases import check_continuous, rollout_of
+from serving_cases import address, check_continuous, rollout_of
 
+import etude
 from etude import serving
 
 COPIED = """
@@ -35,3 +36,30 @@ def test_the_client_is_one_file_that_works_without_etude(tmp_path):
     check_continuous(rollout.collect(12, 0))
     assert process.wait(10) == 0
     rollout.close()
+
+
+LOCAL = """
+import sys
+sys.modules["etude"] = None  # importing it fails
+from simulator_client import Client
+client = Client(sys.argv[1], "local", patience=5, seed=0)
+while True:
+    name = client.start_episode()
+    for t in range(10):
+        assert client.get_action(name, [0.1, 0.2, 0.3, 0.4]) in (0, 1)
+        client.log_returns(name, 1.0)
+    client.end_episode(name, [0.0, 0.0, 0.0, 0.0])
+"""
+
+
+def test_a_client_acts_for_itself_where_etude_cannot_be_imported(tmp_path):
+    shutil.copy(Path(serving.__file__).with_name("client.py"), tmp_path / "simulator_client.py")
+    clients = serving.Clients(address(), "CartPole-v1")
+    fields = {"engine": "torch", "environments": 1, "rollout_length": 32, "epochs": 1}
+    with etude.Run("ppo", clients, **fields) as run:
+        command = [sys.executable, "-c", LOCAL, f"http://{clients.address}"]
+        process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        finished = run.train(96)
+    process.kill()
+    process.wait()
+    assert finished.step == 96 and finished.totals["episodes"] == 9
