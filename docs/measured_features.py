@@ -131,6 +131,27 @@ def _board(held: dict[str, Any]) -> str:
     )
 
 
+def _serving(held: dict[str, Any]) -> str:
+    one, many, local = held["one connection"], held["100 clients"], held["local"]
+    return (
+        f"one connection: {one['actions per second']:,} actions/s (goal 1,500), 99 % within {one['p99 ms']:.2g} ms "
+        f"(goal 5); {many['clients']} clients: {many['actions per second']:,} actions/s, {many['errors']} errors; acting "
+        f"for itself: {local['share']:.0%} of the steps/s of an environment in process, "
+        f"{local['share by processor time of the client']:.0%} by processor time (goal 80 %)"
+    )
+
+
+def _serving_learns(held: dict[str, Any]) -> str:
+    found: dict[str, list[dict[str, float]]] = {}
+    for key, cell in held.items():
+        found.setdefault(key.rpartition(" seed ")[0], []).append(cell)
+    return "; ".join(
+        f"{key} {'client' if key.endswith(' 1') else 'clients'}: returns {_each(c['return'] for c in cells)}, "
+        f"{_each(c['seconds'] for c in cells)} s"
+        for key, cells in found.items()
+    )
+
+
 def _policies(held: dict[str, Any]) -> str:
     cells = held["cells"].values()
     lowest = min(min(cell["returns"].values()) for cell in cells)
@@ -268,6 +289,8 @@ FEATURES = (
     Feature("ray_rollouts", "scaling.md", _ray_rollouts),
     Feature("recorded_data", "offline.md", _recorded_data),
     Feature("replicas", "scaling.md", _replicas),
+    Feature("serving", "serving.md", _serving),
+    Feature("serving_learns", "serving.md", _serving_learns),
     Feature("solo_irl", "your-own-agent.md", _solo_irl),
     Feature("sparse_rewards", "rewriting.md", _sparse_rewards),
     Feature("stepping", "scaling.md", _stepping),
