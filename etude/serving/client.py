@@ -126,7 +126,7 @@ class Client:
         while True:
             try:
                 status, found = self._connection.ask(method, path, data)
-                why = f"{status} {found[:200].decode(errors='replace')}"
+                why = f"{status} {found[:500].decode(errors='replace')}"
             except (OSError, ValueError) as error:
                 self._connection.close()
                 status, found, why = 0, b"", f"{type(error).__name__}: {error}"
@@ -134,9 +134,7 @@ class Client:
                 return found
             if status not in (0, 408, 429) and status < 500:
                 self._open.pop(episode, None)
-                raise (EpisodeLost if status == 410 else ValueError)(
-                    f"{status} {path}: {found.decode(errors='replace')}"
-                )
+                raise (EpisodeLost if status == 410 else ValueError)(f"{path}: {why}")
             if time.monotonic() > until:
                 raise ConnectionError(f"{path}: no answer in {self._patience:g} seconds ({why}).")
             time.sleep(wait)
@@ -145,8 +143,7 @@ class Client:
 
 @dataclass
 class _Episode:
-    """number: of its last post. reward: not sent yet, for the last action. steps, rewards: of a local client since its
-    last post: (observation, mask, action, extras), each in leaves."""
+    """number: of its last post. Since then: reward, of the last action; of a local client, steps and all rewards."""
 
     number: int = 0
     reward: float = 0.0
@@ -199,8 +196,7 @@ class _Connection:
 
 
 def _seen(observation: Any, action_mask: Any) -> dict[str, Any]:
-    mask = {} if action_mask is None else {"action_mask": _plain(action_mask)}
-    return {"observation": _plain(observation), **mask}
+    return {"observation": _plain(observation)} | ({} if action_mask is None else {"action_mask": _plain(action_mask)})
 
 
 def _plain(value: Any) -> Any:
@@ -271,7 +267,11 @@ class _LocalPolicy:
         }  # fmt: skip
         if self._told["action_mask"]:
             body["action_mask"] = _plain(np.stack([*masks, self._flags(mask)]).astype(np.int8))
-        answer = json.loads(self._client._ask("POST", "/v1/steps", body, name))
+        try:
+            answer = json.loads(self._client._ask("POST", "/v1/steps", body, name))
+        except EpisodeLost:  # the server was started again: its weights are others
+            self._fetch()
+            raise
         own.steps, own.rewards, own.number, own.reward = [], [], own.number + 1, 0.0
         if answer["version"] != self._version:
             self._fetch()

@@ -70,7 +70,8 @@ class Address(Protocol):
 
 
 class HttpServer:
-    """Answers requests from the moment that it is made until it is closed. Raises ConfigError where it cannot listen.
+    """Listens from the moment that it is made, and answers from `start` on. Raises ConfigError where it
+    cannot listen.
 
     loop: of its thread, in which the functions `handle` of routes run. sweep: called there several times a second.
     """
@@ -112,6 +113,9 @@ class HttpServer:
             ) from error
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._in_thread, name="etude-serving", daemon=True)
+
+    def start(self) -> None:
+        """Answer from now on; what came before waits for it."""
         self._thread.start()
         self._started.wait()
 
@@ -123,7 +127,8 @@ class HttpServer:
     def close(self) -> None:
         """End it. May be called twice."""
         self._server.should_exit = True
-        self._thread.join(10)
+        if self._started.is_set():
+            self._thread.join(10)
 
     def _in_thread(self) -> None:
         with asyncio.Runner(loop_factory=self._server.config.get_loop_factory()) as runner:  # uvloop's, if it is there

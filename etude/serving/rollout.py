@@ -93,11 +93,12 @@ class ClientRollout:
             offered = ({"refused": str(problem)}, {})
         self._server = PolicyServer(clients, conversion, self._on_policy, *offered)
         # Of the weights that local clients act with; no run that goes on here counts from a number that was before.
-        self._version = time.time_ns() // 10**6
+        self._version = self._server.oldest = time.time_ns() // 10**6
         self._given: tuple[int, bytes] = (0, b"")  # the newest that a client has asked for, and their version
         self._explored: dict[str, Any] = {}
         self._wants: int | None = None  # how many steps of each column
         self._ended: list[Post] = []  # of local clients, that wait for room for their next episode
+        self._server.listen()
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
         """`steps` rows of these columns, as soon as clients have played them; see `protocols.Rollout`."""

@@ -98,12 +98,13 @@ def conversion_of(observation: Space, action: Space, spaces: Spaces) -> SpaceCon
 
 
 class PolicyServer:
-    """Takes posts of clients from the moment that it is made. Raises ConfigError where it cannot listen.
+    """Takes posts of clients, from `listen` on. Raises ConfigError where it cannot listen.
 
     conversion: from the spaces that clients have to those of agents. samples: whether log probabilities of their own
     actions are needed. local: the program with which clients act for themselves (`Post`s of the kinds steps and weights
     come then), or, as `refused`, why they cannot. extras: the shapes of what it knows of each action.
-    task: what clients are told when they begin an episode; None: nothing.
+    task: what clients are told when they begin an episode; None: nothing. oldest: the first version of weights that
+    was given out here.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class PolicyServer:
         local: dict[str, Any] | None = None,
         extras: dict[str, tuple[int, ...]] | None = None,
     ):
-        self.limits, self.task = address.limits, None
+        self.limits, self.task, self.oldest = address.limits, None, 0
         self._samples, self._extras = samples, extras or {}
         self._local = local
         self._observations, self._actions = conversion.observations, conversion.actions
@@ -130,6 +131,10 @@ class PolicyServer:
 
     def _listen(self, address: Address) -> HttpServer:
         return HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
+
+    def listen(self) -> None:
+        """Answer from now on."""
+        self._http.start()
 
     def serve(self, take: Callable[[list[Post]], bool]) -> None:
         """Give posts to `take`, in the thread of the server, until it returns True: first all that have come in since
@@ -281,6 +286,8 @@ class PolicyServer:
         name = body.get("episode")
         if not isinstance(name, str):
             raise Refused(422, f"episode: expected a name; got {name!r:.80}.")
+        if isinstance(version := body.get("version"), int) and version < self.oldest:
+            raise Refused(410, "These steps were for the server before this one, which may have counted them.")
         if body.get("number") == 1 and name not in self._open and name not in self._ended:
             self.begin(body)
         return await self.post("steps", body, name)

@@ -86,9 +86,12 @@ class ServedPolicy(PolicyServer):
         own = Route("POST", "/v1/act", "Ask for the action of an observation that begins an episode.", act)
         return [replace(route, path=prefix + route.path) for route in (*self._routes(), own)]
 
-    def start(self, http: HttpServer) -> None:
-        """Answer what comes in at this server."""
+    def attach(self, http: HttpServer) -> None:
+        """Take what comes in at this server."""
         self._http = http
+
+    def start(self) -> None:
+        """Answer it."""
         threading.Thread(target=self._serve, name="etude-service", daemon=True).start()
 
     def _serve(self) -> None:
@@ -198,7 +201,10 @@ class PolicyService:
             routes += next(iter(self.policies.values())).routes("")
         self._http = HttpServer(address, [*routes, *self._own_routes()], "etude: trained policies", self._sweep)
         for served in self.policies.values():
-            served.start(self._http)
+            served.attach(self._http)
+        self._http.start()
+        for served in self.policies.values():
+            served.start()
 
     def reload(self) -> list[str]:
         """Load policies of which there are newer ones: what went wrong. The present ones then go on."""

@@ -158,7 +158,8 @@ def test_runs_train_on_what_clients_act_in_by_themselves(case):
 
 def test_chunks_are_columns_of_steps_and_nothing_is_counted_twice():
     rollout, answers = rollout_of(2), []
-    chunk = {"episode": "a", "number": 1, "version": 3, "observation": [[7, 0], [7, 1], [7, 2]], "action": [1, 0],
+    chunk = {"episode": "a", "number": 1, "version": rollout._version,
+             "observation": [[7, 0], [7, 1], [7, 2]], "action": [1, 0],
              "reward": [0, 1], "extras": {}}  # fmt: skip
     rollout._server._local, rollout._local = {"program": []}, None
 
@@ -172,6 +173,7 @@ def test_chunks_are_columns_of_steps_and_nothing_is_counted_twice():
         last = {"number": 2, "observation": [[7, 2], [7, 3]], "action": [1], "reward": [2], "terminated": True}
         answers.append(ask("/v1/steps", {**chunk, **last}))
         answers.append(ask("/v1/steps", {**chunk, "number": 3}))
+        answers.append(ask("/v1/steps", {**chunk, "episode": "b", "version": 3}))  # of a server before this one
 
     thread = in_thread(send)
     steps = rollout.collect(3, 0, range(1))
@@ -180,7 +182,7 @@ def test_chunks_are_columns_of_steps_and_nothing_is_counted_twice():
     check_continuous(steps)
     assert steps.action[:, 0].tolist() == [1, 0, 1] and steps.terminated[:, 0].tolist() == [False, False, True]
     assert [(end.length, end.total) for end in steps.episodes] == [(3, 3.0)]
-    assert [status for status, _ in answers] == [200, 200, *[422] * 7, 409, 200, 409]
+    assert [status for status, _ in answers] == [200, 200, *[422] * 7, 409, 200, 409, 410]
     assert answers[0] == answers[1] and json.loads(answers[0][1])["room"] >= 1
     rollout.close()
 
