@@ -14,8 +14,10 @@ INDEX = np.array([0, 3, 1], np.int32)
 W, STACKED = RNG.normal(size=(4, 5)).astype(np.float32), RNG.normal(size=(2, 4, 5)).astype(np.float32)
 BIAS, STACKED_BIAS = RNG.normal(size=5).astype(np.float32), RNG.normal(size=(2, 1, 5)).astype(np.float32)
 IMAGES, KERNEL = RNG.normal(size=(2, 9, 8, 3)).astype(np.float32), RNG.normal(size=(3, 2, 3, 5)).astype(np.float32)
+QUERY, *PIECES = (RNG.normal(size=(2, length, 2, 4)).astype(np.float32) for length in (3, 4, 3, 4, 3))
+SEEN = np.tri(3, 7, 4, bool)[None].repeat(2, 0)
 
-ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp expm1 square abs sign isfinite"
+ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp expm1 square abs sign isfinite sin cos rint"
 LIKE = "stop_gradient zeros_like ones_like"
 REDUCTIONS = "sum mean std max min"
 ALONG_THE_LAST_AXIS = "argmax logsumexp softmax log_softmax cumsum sort"
@@ -73,6 +75,8 @@ CALLS += [
     ("expand_dims", (X, 1)),
     ("squeeze", (X[:, None], 1)),
     ("swapaxes", (X, 0, 1)),
+    ("standardised", (X, 1e-5)),
+    ("attention", (QUERY, PIECES[:2], PIECES[2:], SEEN)),
 ]
 
 
