@@ -153,11 +153,15 @@ def test_nothing_is_lost_whatever_strikes_a_worker_of_a_study_at_a_random_moment
         straight.run()
     with STUDIES[kind](tmp_path / "struck", **given, executor=executor) as study:
         study.run(hit)
-        failed = {trial.number: trial.reason for trial in study.trials if trial.status == "failed"}
+        failed = {  # evolution has replaced it since
+            trial.number: trial.reason for trial in study.trials if trial.status == "failed" or "no ink" in trial.reason
+        }
         assert study.finished and not executor._workers[0].running
         if strike != "exception":
             assert not failed and curves(study) == curves(straight)
             assert STRIKES[strike] is None or any(STRIKES[strike] in text for _, text in study.notes)
+        elif kind == "ASHA" and not failed:  # its trial was paused meanwhile: what it does beyond its rung is not used
+            assert not flag.exists() and curves(study) == curves(straight)
         else:
             assert len(failed) == 1 and "no ink" in next(iter(failed.values()))
             others = {number: scores for number, scores in curves(study).items() if number not in failed}
