@@ -5,11 +5,9 @@
 
 import gymnasium
 
-from etude.language.arithmetic import Arithmetic
 from etude.language.environment import Game, TokenEnvironment, game_of
-from etude.language.questions import TwentyQuestions
+from etude.language.games import Arithmetic, GraphWalks, TwentyQuestions
 from etude.language.tokens import Characters, HuggingFace, Tokenizer
-from etude.language.walks import GraphWalks
 from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
 from etude.language.words import words
 
