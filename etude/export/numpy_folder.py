@@ -23,6 +23,7 @@ from etude.export import standalone
 from etude.export.policy import ExportedPolicy, exported, title
 from etude.ops import numpy_ops
 from etude.ops.tracing import Traced, steps
+from etude.serving import client
 
 _OPERATORS = {
     "add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%", "pow": "**",
@@ -148,10 +149,11 @@ class PythonProgram:
         lines = "\n".join(f"    {line}" for line in self._lines)
         found = [
             _IMPORTS,
+            *copied(client, ["read_safetensors"]),
             *copied(observations, ["flat_mask"]),
-            *copied(standalone, ["read_safetensors", "as_array", "ActingPolicy"]),
+            *copied(standalone, ["as_array", "ActingPolicy"]),
             *copied(numpy_ops, self._called),
-            'WEIGHTS = read_safetensors(Path(__file__).with_name("weights.safetensors"))\n',
+            'WEIGHTS = read_safetensors(Path(__file__).with_name("weights.safetensors").read_bytes())[0]\n',
             f'def program(inputs):\n    """From arrays [N, ...] by name to outputs by name."""\n{lines}\n',
         ]
         return "\n\n".join(found)
@@ -172,7 +174,8 @@ def copied(module: ModuleType, names: Iterable[str]) -> list[str]:
             defined[node.name] = node
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             target = node.target if isinstance(node, ast.AnnAssign) else node.targets[0]
-            defined[target.id] = node  # type: ignore[attr-defined]
+            if isinstance(target, ast.Name):
+                defined[target.id] = node
     wanted, waiting = set(), list(names)
     while waiting:
         if (name := waiting.pop()) in defined and name not in wanted:

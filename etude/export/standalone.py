@@ -2,28 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etude.envs.observations import flat_mask
-
-
-def read_safetensors(path: Path) -> dict[str, np.ndarray]:
-    """The arrays in a file of safetensors, by name."""
-    kinds = {"BOOL": "?", "I8": "i1", "U8": "u1", "I16": "<i2", "U16": "<u2", "I32": "<i4", "U32": "<u4", "I64": "<i8"}
-    kinds |= {"U64": "<u8", "F16": "<f2", "F32": "<f4", "F64": "<f8"}
-    data = path.read_bytes()
-    start = 8 + int.from_bytes(data[:8], "little")
-    found = {}
-    for name, entry in json.loads(data[8:start]).items():
-        if name != "__metadata__":
-            begin, end = entry["data_offsets"]
-            array = np.frombuffer(data[start + begin : start + end], kinds[entry["dtype"]])
-            found[name] = array.reshape(entry["shape"])
-    return found
 
 
 def as_array(name: str, value: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -290,14 +290,14 @@ class _LocalPolicy:
 
 def read_safetensors(data: bytes) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays by name, and what is said beside them."""
-    kinds = {"F32": "<f4", "F64": "<f8", "I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "i1", "U8": "u1", "BOOL": "?"}
+    kinds = {"F16": "<f2", "F32": "<f4", "F64": "<f8", "I8": "i1", "I16": "<i2", "I32": "<i4", "I64": "<i8"}
+    kinds |= {"BOOL": "?", "U8": "u1", "U16": "<u2", "U32": "<u4", "U64": "<u8"}
     start = 8 + int.from_bytes(data[:8], "little")
     head, found = json.loads(data[8:start]), {}
     told = head.pop("__metadata__", {})
     for name, entry in head.items():
         begin, end = entry["data_offsets"]
-        array = np.frombuffer(data[start + begin : start + end], kinds[entry["dtype"]])
-        found[name] = array.reshape(entry["shape"])
+        found[name] = np.frombuffer(data[start + begin : start + end], kinds[entry["dtype"]]).reshape(entry["shape"])
     return found, told
 
 

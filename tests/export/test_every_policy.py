@@ -33,7 +33,7 @@ def test_programs_compute_what_the_policy_does(case):
     for name in each:
         policy = ExportedPolicy(engine, name, translation)
         program = PythonProgram(policy.trace())
-        read = 'read_safetensors(Path(__file__).with_name("weights.safetensors"))'
+        read = 'read_safetensors(Path(__file__).with_name("weights.safetensors").read_bytes())[0]'
         module = {"constants": program.constants}
         exec(program.source().replace(read, "constants"), module)
         inputs = policy.examples(11, np.random.default_rng(0))
