@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
 	@echo "make test    set up every engine and run all tests"
-	@echo "make check   lint, format, types, layers"
+	@echo "make check   lint, format, types, layers, size"
 	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
 	@echo "make docs    write the documentation site into build/site"
 	@echo "make docs-check   look at every page of it in Chromium, wide and narrow, and ask its search"
@@ -62,6 +62,7 @@ check: $(VENV)/.ready-test
 	  --verifytypes etude --ignoreexternal >../completeness.txt || true  # it fails below 100 %
 	@awk '/completeness score/ {print; known = $$4 + 0} END {exit known < 95}' build/completeness.txt || \
 	  { echo "expected 95 % or more; build/completeness.txt names what lacks a type"; exit 1; }
+	$(PY) -m benchmarks.structure
 	$(PY) -m pytest tests/layers
 
 # Of torch and TensorFlow, PyPI's oldest wheels for a CPU need gigabytes or another Python: their bounds are not proved.
