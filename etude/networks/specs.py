@@ -176,17 +176,19 @@ class Transformer:
     tied: Discrete observations, tokens: where outputs are as many, their logits are the inner products with the
         embeddings of the tokens, times width**-0.5 (Press & Wolf 2017, arXiv:1608.05859).
     causal: False: sequences are seen as a whole, `context` - 1 steps after each one, too. Such a network cannot act.
+    head_size: of its own, so that evolution can add heads to a stream whose width stays.
     """
 
     layers: int = 2  # blocks
     width: int = 64  # of the embedding of a step
-    heads: int = 4  # of attention, each of width / heads numbers
+    heads: int = 4  # of attention
     feedforward: int = 256  # units of the dense layer of a block
     context: int = 32  # steps that a step sees, itself included
     causal: bool = True  # whether a step sees none of those after it
     positions: str = "rotary"  # rotary or learned
     tied: bool = False  # Discrete observations: whether their embeddings are the weights of as many outputs
     before: Mlp | Conv = Mlp((), "gelu")  # the encoder of an observation, whose features are embedded
+    head_size: int = 0  # numbers of each head; 0: width / heads
 
     def __post_init__(self) -> None:
         checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), "Mlp(...) or Conv(...), as in Transformer(before=Conv())")})
@@ -197,11 +199,17 @@ class Transformer:
             raise ConfigError(
                 f"Transformer: unknown positions {self.positions!r}; expected one of {', '.join(POSITIONS)}."
             )
-        if self.width % (self.heads * (2 if self.positions == "rotary" else 1)):
+        checks.not_negative(self, "head_size")
+        if (
+            not self.head_size
+            and self.width % self.heads
+            or self.positions == "rotary"
+            and self.attention // self.heads % 2
+        ):
             pairs = ", each of an even number for rotary positions" if self.positions == "rotary" else ""
             raise ConfigError(
-                f"Transformer: width = {self.width}, heads = {self.heads}; expected heads of equal width{pairs}, such "
-                f"as width = {self.heads * 16}."
+                f"Transformer: width = {self.width}, heads = {self.heads}, head_size = {self.head_size}; expected heads "
+                f"of equal width{pairs}, such as width = {self.heads * 16}."
             )
         if self.before.dueling or self.before.noisy:
             raise ConfigError("Transformer: its layers are neither dueling nor noisy; leave both out of `before`.")
@@ -210,6 +218,11 @@ class Transformer:
                 f"Transformer: tied = True, before = {self.before}; the weights of the outputs are the embeddings of "
                 "tokens, which no layer comes before. Leave one of them out."
             )
+
+    @property
+    def attention(self) -> int:
+        """Numbers of a query: those of all heads."""
+        return self.heads * (self.head_size or self.width // self.heads)
 
 
 @dataclass(frozen=True)

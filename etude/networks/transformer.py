@@ -5,6 +5,7 @@ Written once over `ops`, as `Architecture`.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
 from etude.networks.encoding import leaves
 from etude.networks.layers import Norm, Parameter, draw_all, normalised
 from etude.networks.specs import Mlp, Transformer
-from etude.networks.units import LayerUnits, Record
+from etude.networks.units import LayerUnits, Record, flattened
 
 Values = Mapping[str, Any]
 SLOWEST = 10_000.0  # the wavelength of the slowest rotary position, over 2 pi steps
@@ -38,25 +39,28 @@ class TransformerArchitecture:
         self.spec: Transformer = spec
         self._activation = ACTIVATION_FUNCTIONS[spec.before.activation]
         self._before = Architecture(spec.before, space, spec.width, prefix="before.")
+        self._embedding = list(self._before.layer_units())[-1]
         self._tied = spec.tied and outputs == _tokens(space)
         self._kept = spec.context - 1  # steps
-        self.state_size: int = 1 + 2 * spec.layers * self._kept * spec.width
+        self.state_size: int = 1 + 2 * spec.layers * self._kept * spec.attention
         self.parameters: dict[str, Parameter] = dict(self._before.parameters)
         if spec.positions == "learned":
             self.parameters["position"] = Parameter((spec.context, spec.width), "fan_in", spec.width, 1.0)
         for i in range(spec.layers):
-            self._add_block(f"block{i}.", spec.width, spec.feedforward, (2 * spec.layers) ** -0.5)
+            self._add_block(f"block{i}.", (2 * spec.layers) ** -0.5)
         self._add_norm("norm")
+        self._affine = _affine
         last = Mlp((), spec.before.activation, spec.before.initializer)
         self._after = Architecture(last, gym_spaces.Box(-1, 1, (spec.width,)), outputs, gain=gain, prefix="after.")
         self.parameters |= {} if self._tied else self._after.parameters
 
-    def _add_block(self, block: str, width: int, units: int, gain: float) -> None:
+    def _add_block(self, block: str, gain: float) -> None:
         """gain: of the layers whose outputs are added to the stream; as small as it, whatever the number of blocks."""
-        self._add_norm(f"{block}attention.norm")
-        self._add_dense(f"{block}attention.input", width, 3 * width, 1.0)
-        self._add_dense(f"{block}attention.output", width, width, gain)
-        self._add_norm(f"{block}feedforward.norm")
+        width, attention, units = self.spec.width, self.spec.attention, self.spec.feedforward
+        self._add_norm(f"{block}attention.input.norm")
+        self._add_dense(f"{block}attention.input", width, 3 * attention, 1.0)
+        self._add_dense(f"{block}attention.output", attention, width, gain)
+        self._add_norm(f"{block}feedforward.input.norm")
         self._add_dense(f"{block}feedforward.input", width, units, 1.0)
         self._add_dense(f"{block}feedforward.output", units, width, gain)
 
@@ -87,7 +91,7 @@ class TransformerArchitecture:
         flat = trees.map(lambda x: ops.reshape(x, (-1, *x.shape[2:])), observation)
         x = self._before(values, flat)
         mask, position = self._visible(ops.reshape(x, (-1, length, spec.width))[..., 0], state, first)
-        turned = _rotation(position, spec.width // spec.heads) if spec.positions == "rotary" else None
+        turned = _rotation(position, spec.attention // spec.heads) if spec.positions == "rotary" else None
         if turned is None:
             numbers = ops.reshape(ops.cast(position, "int32") % spec.context, (-1,))
             x = x + ops.matmul(ops.one_hot(numbers, spec.context), values["position"])
@@ -96,7 +100,7 @@ class TransformerArchitecture:
         for i, before in enumerate(cache):
             x, new = self._block(values, f"block{i}.", x, before, mask, turned)
             if before is not None:
-                kept += [_newest(old, now, self._kept * spec.width) for old, now in zip(before, new, strict=True)]
+                kept += [_newest(old, now, self._kept * spec.attention) for old, now in zip(before, new, strict=True)]
         x = _normalised(values, "norm", x)
         outputs = self._logits(values, x) if self._tied else self._after(values, x)
         outputs = ops.reshape(outputs, (-1, length, outputs.shape[-1]))
@@ -121,40 +125,71 @@ class TransformerArchitecture:
         return ops.concatenate([kept, mask], -1), position + ops.cast(goes_on, "float32") * steps
 
     def _cache(self, state: Any) -> list[Sequence[Any]]:
-        """Keys and values of each block, [B, kept * width] each."""
-        parts = ops.split_last(state[:, 1:], [self._kept * self.spec.width] * (2 * self.spec.layers))
+        """Keys and values of each block, [B, kept * attention] each."""
+        parts = ops.split_last(state[:, 1:], [self._kept * self.spec.attention] * (2 * self.spec.layers))
         return [parts[i : i + 2] for i in range(0, len(parts), 2)]
 
     def _block(
         self, values: Values, block: str, x: Any, before: Sequence[Any] | None, mask: Any, turned: _Turned | None
     ) -> tuple[Any, Sequence[Any]]:
-        """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * width] each. before:
+        """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * attention] each. before:
         those of the steps that are kept."""
-        spec, length = self.spec, int(mask.shape[1])
-        heads = (spec.heads, spec.width // spec.heads)
-        projected = _affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.norm", x))
-        parts = ops.split_last(projected, (spec.width,) * 3)
+        spec, length, affine = self.spec, int(mask.shape[1]), self._affine
+        heads = (spec.heads, spec.attention // spec.heads)
+        projected = affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.input.norm", x))
+        parts = ops.split_last(projected, (spec.attention,) * 3)
         query, key, value = (ops.reshape(part, (-1, length, *heads)) for part in parts)
         if turned is not None:
             query, key = _rotated(query, turned), _rotated(key, turned)
         kept = [] if before is None else [ops.reshape(part, (-1, self._kept, *heads)) for part in before]
         attended = ops.attention(query, [*kept[:1], key], [*kept[1:], value], mask)
-        x = x + _affine(values, f"{block}attention.output", ops.reshape(attended, (-1, spec.width)))
-        hidden = _affine(values, f"{block}feedforward.input", _normalised(values, f"{block}feedforward.norm", x))
-        x = x + _affine(values, f"{block}feedforward.output", self._activation(hidden))
-        return x, [ops.reshape(part, (-1, length * spec.width)) for part in (key, value)]
+        x = x + affine(values, f"{block}attention.output", ops.reshape(attended, (-1, spec.attention)))
+        hidden = affine(values, f"{block}feedforward.input", _normalised(values, f"{block}feedforward.input.norm", x))
+        x = x + affine(values, f"{block}feedforward.output", self._activation(hidden))
+        return x, [ops.reshape(part, (-1, length * spec.attention)) for part in (key, value)]
 
     def _logits(self, values: Values, x: Any) -> Any:
         embeddings = ops.swapaxes(values["before.dense0.weight"], 0, 1)
         return ops.matmul(x, embeddings) * self.spec.width**-0.5
 
     def recording(self, record: Record) -> TransformerArchitecture:
-        """The same: no layer of it is mutated."""
-        return self
+        """See `Architecture.recording`."""
+        recording = copy.copy(self)
+        recording._before, recording._after = self._before.recording(record), self._after.recording(record)
+
+        def recorded(values: Values, name: str, x: Any) -> Any:
+            record(name, x)
+            return _affine(values, name, x)
+
+        recording._affine = recorded
+        return recording
 
     def layer_units(self) -> dict[str, LayerUnits]:
-        """None: no layer of it is mutated."""
-        return {}
+        """See `Architecture.layer_units`. Heads are the units of the layer that computes queries, keys and values."""
+        found = self._before.layer_units()
+        found |= {self._embedding: found[self._embedding]._replace(residual=True)}
+        for i in range(self.spec.layers):
+            for name, stream, units, columns in (
+                ("attention.input", "heads", self.spec.heads, "heads"),
+                ("attention.output", "attention", self.spec.width, "units"),
+                ("feedforward.input", "feedforward", self.spec.feedforward, "units"),
+                ("feedforward.output", "output", self.spec.width, "units"),
+            ):
+                full, residual = f"block{i}.{name}", name.endswith("output")
+                axes = {f"{full}.weight": ("inputs", columns), f"{full}.bias": (columns,)}
+                axes |= {} if residual else {f"{full}.norm.{part}": ("inputs",) for part in ("scale", "bias")}
+                found[full] = LayerUnits("block", stream, i, units, axes, residual=residual)
+        return found if self._tied else {**found, **self._after.layer_units()}
+
+    def input_labels(self, labels: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """See `Architecture.input_labels`. What blocks add to the stream of the embeddings keeps their labels."""
+        found, stream = self._before.input_labels(labels), labels[self._embedding]
+        for block in (f"block{i}." for i in range(self.spec.layers)):
+            found |= {f"{block}{name}": stream for name in ("attention.input", "feedforward.input")}
+            heads = flattened(labels[f"{block}attention.input"], self.spec.attention // self.spec.heads)
+            found[f"{block}attention.output"] = heads.reshape(-1, self.spec.heads).T.reshape(-1)
+            found[f"{block}feedforward.output"] = labels[f"{block}feedforward.input"]
+        return found if self._tied else {**found, **self._after.input_labels(labels, stream)}
 
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""

@@ -19,11 +19,15 @@ _PIXELS = 2**24  # the most pixels of an image
 class LayerUnits(NamedTuple):
     """A layer as a set of units.
 
-    chain: the kind of layer, in layers before or after a cell with that in front: dense, conv, cell, before.dense.
-    stream: which one of several chains of this kind, such as the value stream of a dueling network.
+    chain: the kind of layer, in layers before or after a cell with that in front: dense, conv, cell, before.dense;
+        block: the layers of a transformer's blocks.
+    stream: which one of several chains of this kind, such as the value stream of a dueling network, or which layer of
+        the block.
     number: in its chain, from 0.
     units: how many. axes: for each parameter what its axes count: "members", "kernel", "inputs", "units", "recurrent"
-        (the units as inputs), "gates" (the units, once for each gate), or "" for an axis of length 1.
+        (the units as inputs), "gates" (the units, once for each gate), "heads" (the numbers of each unit, a head, once
+        for queries, keys and values), or "" for an axis of length 1.
+    residual: whether its output is added to what the layers before it have put out, so that a new one computes 0.
     """
 
     chain: str
@@ -32,6 +36,7 @@ class LayerUnits(NamedTuple):
     units: int
     axes: Mapping[str, tuple[str, ...]]
     groups: tuple[int, ...] = ()  # sizes of norm groups; (): one
+    residual: bool = False
 
     @classmethod
     def of(cls, layer: Dense | Convolution, parameters: Mapping[str, Parameter]) -> LayerUnits:

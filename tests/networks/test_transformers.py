@@ -9,7 +9,7 @@ from etude import algorithms
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary
 from etude.networks import Conv, Maker, Mlp, RecurrentNetwork, Transformer
-from etude.tuning.evolution import Mutations
+from etude.tuning.evolution import ArchitectureLimits, Mutation, Mutations
 from etude.tuning.evolution.structure import shape_of
 
 VECTOR, TOKENS = Box(-1.0, 1.0, (3,), np.float32), Discrete(6)
@@ -38,7 +38,7 @@ def turned(x, t):
 def slowly(net, observation):
     """Outputs of one episode, by loops over steps, heads and the steps that each sees, in float64."""
     spec, v = net.architecture.spec, {name: value.astype(float) for name, value in net.variables.items()}
-    size, steps = spec.width // spec.heads, len(observation)
+    size, steps = spec.head_size or spec.width // spec.heads, len(observation)
     x = [row @ v["before.dense0.weight"] + v["before.dense0.bias"] for row in observation.astype(float)]
     if spec.positions == "learned":
         x = [row + v["position"][t % spec.context] for t, row in enumerate(x)]
@@ -72,8 +72,8 @@ def slowly(net, observation):
 
 @pytest.mark.parametrize(
     "fields",
-    [{}, {"positions": "learned"}, {"causal": False}, {"tied": True}],
-    ids=["rotary", "learned", "both ways", "tied"],
+    [{}, {"positions": "learned"}, {"causal": False}, {"tied": True}, {"heads": 3, "head_size": 6}],
+    ids=["rotary", "learned", "both ways", "tied", "heads of their own size"],
 )
 def test_a_slow_program_computes_the_same(fields):
     tied = "tied" in fields
@@ -120,8 +120,9 @@ def test_images_go_through_convolutions_and_action_masks_are_not_read():
 @pytest.mark.parametrize(
     "make, said",
     [
-        (lambda: Transformer(width=10, heads=4), "width = 10, heads = 4; expected heads of equal width"),
+        (lambda: Transformer(width=10, heads=4), "width = 10, heads = 4, head_size = 0; expected heads of equal width"),
         (lambda: Transformer(width=6, heads=2), "each of an even number for rotary positions"),
+        (lambda: Transformer(width=10, heads=4, head_size=3), "each of an even number for rotary positions"),
         (lambda: Transformer(positions="sine"), "unknown positions 'sine'; expected one of rotary, learned"),
         (lambda: Transformer(context=1), "context = 1; expected at least 2 steps"),
         (lambda: Transformer(layers=0), "layers = 0; expected a whole number of at least 1"),
@@ -145,10 +146,22 @@ def test_tokens_are_needed_to_tie_and_steps_to_act():
         net(np.zeros((1, 3), np.float32), np.zeros((1, net.state_size), np.float32))
 
 
-def test_evolution_leaves_the_layers_of_a_transformer_as_they_are():
-    config = algorithms.RecurrentPPOConfig(network=Transformer())
-    changed, mutation = Mutations(architecture=1, activation=1, parameters=0, hyperparameters=0, none=0)(
-        config, np.random.default_rng(0)
+def test_evolution_changes_blocks_units_heads_and_the_encoder_within_limits_and_keeps_the_width_of_the_stream():
+    config, rng = algorithms.RecurrentPPOConfig(network=Transformer(before=Mlp((40,)))), np.random.default_rng(0)
+    limits = ArchitectureLimits(blocks=(1, 3), feedforward=(160, 320), heads=(3, 5))
+    settings = Mutations(
+        architecture=1, new_layer=0.5, activation=0.2, parameters=0, hyperparameters=0, none=0, network=limits
     )
-    assert changed == config and mutation.kind == "none"
-    assert shape_of(config.network) == "transformer 2 x 64"
+    seen = set()
+    for _ in range(200):
+        before, (config, mutation) = config.network, settings(config, rng)
+        spec = config.network
+        assert spec != before and spec.width == 64 and spec.attention == 16 * spec.heads
+        assert 1 <= spec.layers <= 3 and 160 <= spec.feedforward <= 320 and 3 <= spec.heads <= 5
+        seen.add((mutation.kind, mutation.chain))
+    kinds = ("add_units", "remove_units")
+    assert seen >= {(kind, f"block.{name}") for kind in kinds for name in ("feedforward", "heads")}
+    assert seen >= {("add_layer", "block"), ("remove_layer", "block"), ("add_units", "before.dense")}
+    assert shape_of(Transformer()) == "transformer 2 x 64, heads 4, feedforward 256"
+    assert str(Mutation("add_layer", "network", "block", 1, 256)) == "add layer block1 (256)"
+    assert str(Mutation("remove_layer", "network", "block", -1, 256)) == "remove layer block (256)"

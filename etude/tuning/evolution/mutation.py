@@ -10,6 +10,7 @@ GROW_KERNEL, SHRINK_KERNEL = "grow_kernel", "shrink_kernel"
 ACTIVATION, PARAMETERS, HYPERPARAMETER = "activation", "parameters", "hyperparameter"
 LAYER_KINDS = (ADD_LAYER, REMOVE_LAYER, GROW_KERNEL, SHRINK_KERNEL)
 UNIT_KINDS = (ADD_UNITS, REMOVE_UNITS)
+UNNAMED = -1  # in the place of a layer: that of every block, or the block that is the least useful
 
 
 @dataclass(frozen=True)
@@ -17,7 +18,8 @@ class Mutation:
     """How a genome came from its parent.
 
     kind: one of the names above. field: of the config, such as "learning_rate" or "network.actor".
-    chain, layer, amount: which layer of which chain of a network; how many units it gained or lost, or has.
+    chain, layer, amount: which layer of which chain of a network (`UNNAMED`: see there); how many units it gained or
+        lost, or has.
     before, after: values of a hyperparameter, or names of activation functions.
     strength, seed: of the noise on parameters.
     """
@@ -36,7 +38,7 @@ class Mutation:
         if self.kind in (HYPERPARAMETER, ACTIVATION):
             return f"{self.field} {_shown(self.before)} -> {_shown(self.after)}"
         if self.kind in (*LAYER_KINDS, *UNIT_KINDS):
-            place = self.chain if self.chain == "cell" else f"{self.chain}{self.layer}"
+            place = self.chain if self.chain == "cell" or self.layer == UNNAMED else f"{self.chain}{self.layer}"
             where = f"{self.field.removeprefix('network').removeprefix('.')} {place}".strip()
             return f"{self.kind.replace('_', ' ')} {where} ({self.amount})"
         return self.kind

@@ -13,7 +13,7 @@ from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.config import SequenceConfig
-from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent
+from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent, Transformer
 from etude.tuning.evolution.mutation import (
     ACTIVATION,
     HYPERPARAMETER,
@@ -232,11 +232,11 @@ def _shuffled(items: list[Any], rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))]
 
 
-def _activation_of(spec: Mlp | Conv | Recurrent) -> str:
-    return spec.before.activation if isinstance(spec, Recurrent) else spec.activation
+def _activation_of(spec: Mlp | Conv | Recurrent | Transformer) -> str:
+    return spec.before.activation if isinstance(spec, Recurrent | Transformer) else spec.activation
 
 
-def _with_activation(spec: Mlp | Conv | Recurrent, name: str) -> Any:
-    if isinstance(spec, Recurrent):
+def _with_activation(spec: Mlp | Conv | Recurrent | Transformer, name: str) -> Any:
+    if isinstance(spec, Recurrent | Transformer):
         return dataclasses.replace(spec, before=dataclasses.replace(spec.before, activation=name))
     return dataclasses.replace(spec, activation=name)

@@ -97,8 +97,6 @@ def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -
     ring = state["replay"].get("ring", {})
     if isinstance(replay, Buffer) and "filled" in ring and not ring["filled"].any():
         own = replay.ring.state()  # made for a recurrent state of the child's size
-        if own["built"] != ring["built"]:
-            state = {name: part for name, part in state.items() if name != "waiting"}
         state = {**state, "replay": {**state["replay"], "ring": own}}
     if not in_numpy(layout):  # modules of the user's own, whose architecture no mutation changes
         return {**state, "engine": transfer(state["engine"], layout, layout, mutation)}
@@ -106,6 +104,8 @@ def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -
     agent.config = before
     parent = NumpyEngine(agent, engine.spaces)
     parent.load(state["engine"]["values"])
+    if parent.state_size != engine.state_size:  # the rollout begins anew
+        state = {name: part for name, part in state.items() if name != "waiting"}
     sample = sample_from(child, state, parent) if mutation.kind in (*MEASURED, PARAMETERS) else None
     return {**state, "engine": transfer(state["engine"], parent.layout, layout, mutation, sample)}
 

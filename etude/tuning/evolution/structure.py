@@ -1,6 +1,7 @@
 """Mutations of network specs: every change of one step that stays within limits, by kind and chain of layers.
 
-A chain is a sequence of layers of one kind: `dense`, `conv`, `cell`, with `before.` or `after.` in front around a cell.
+A chain is a sequence of layers of one kind: `dense`, `conv`, `cell`, `block`, with `before.` or `after.` in front
+around a cell. `block.feedforward` and `block.heads` are the units and the heads of all blocks.
 A new kind of spec registers its moves with `moves_of`, and its architecture says what the axes of its parameters
 count (`networks.units`).
 """
@@ -22,6 +23,7 @@ from etude.tuning.evolution.mutation import (
     REMOVE_LAYER,
     REMOVE_UNITS,
     SHRINK_KERNEL,
+    UNNAMED,
     Mutation,
 )
 
@@ -31,6 +33,7 @@ Range = tuple[int, int]
 
 UNITS = (16, 32, 64)  # added to or removed from a dense layer or a cell
 FILTERS = (8, 16, 32)  # added to or removed from a convolution, or the features that a cell reads
+FEEDFORWARD = (32, 64, 128)  # units added to or removed from the dense layer of every block
 NEW_FILTERS = 32  # of a new convolution, at most
 SMALLEST_GROUP = 2  # units of a norm group: the normalised value of a single one is 0
 
@@ -46,6 +49,9 @@ class ArchitectureLimits:
     filters: Range = (16, 256)  # of a convolution
     kernel: Range = (1, 9)  # pixels
     cell: Range = (16, 512)  # units of a recurrent cell
+    blocks: Range = (1, 6)  # of a transformer
+    feedforward: Range = (32, 2048)  # units of the dense layer of a block
+    heads: Range = (1, 16)
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -65,18 +71,19 @@ def networks_in(network: Any, path: Path = ("network",)) -> dict[Path, Any]:
         return both[0] | both[1] if all(both) else {}
     if isinstance(network, ByEmbedding):
         return networks_in(network.network, (*path, "network"))
-    return {path: network} if isinstance(network, Mlp | Conv | Recurrent) else {}
+    return {path: network} if isinstance(network, Mlp | Conv | Recurrent | Transformer) else {}
 
 
 def hidden_units(network: Any) -> int:
     """The hidden units and filters of a config's networks together."""
     found = 0
     for spec in networks_in(network).values():
-        found += sum(spec.widths)
-        layers = spec
+        layers = spec.before if isinstance(spec, Recurrent | Transformer) else spec
+        found += sum(layers.widths)
         if isinstance(spec, Recurrent):
-            layers = spec.before
-            found += spec.units + sum(layers.widths)
+            found += spec.units + sum(spec.widths)
+        if isinstance(spec, Transformer):
+            found += spec.layers * (spec.feedforward + spec.attention)
         if isinstance(layers, Conv):
             found += sum(count for count, *_ in layers.filters)
     return found
@@ -84,12 +91,12 @@ def hidden_units(network: Any) -> int:
 
 def shape_of(network: Any) -> str:
     """The layers of a config's networks in a few characters: filters, widths and the units of cells."""
-    if isinstance(network, Transformer):
-        return f"transformer {network.layers} x {network.width}"
     return " | ".join(_shape(spec) for spec in networks_in(network).values()) or "own module"
 
 
 def _shape(spec: Any) -> str:
+    if isinstance(spec, Transformer):
+        return f"transformer {spec.layers} x {spec.width}, heads {spec.heads}, feedforward {spec.feedforward}"
     if isinstance(spec, Recurrent):
         after = ["-".join(map(str, spec.widths))] if spec.widths else []
         return " ".join([_shape(spec.before), f"{spec.cell}{spec.units}", *after])
@@ -127,13 +134,7 @@ def _of_conv(spec: Conv, limits: ArchitectureLimits, last_fixed: bool = False) -
 
 @moves_of.register
 def _of_recurrent(spec: Recurrent, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
-    before = {
-        (kind, f"before.{chain}"): [
-            (dataclasses.replace(spec, before=inner), dataclasses.replace(mutation, chain=f"before.{chain}"))
-            for inner, mutation in found
-        ]
-        for (kind, chain), found in moves_of(spec.before, limits, True).items()
-    }
+    before = _moves_before(spec, limits, True)
     latent = list(_latent_sizes(spec, limits))
     for kind in (ADD_UNITS, REMOVE_UNITS):
         before[kind, "before.dense"] += [(found, mutation) for found, mutation in latent if mutation.kind == kind]
@@ -146,6 +147,40 @@ def _of_recurrent(spec: Recurrent, limits: ArchitectureLimits, last_fixed: bool 
         for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1))
     }
     return {**before, **cell, **_dense_moves(spec, limits, "after.dense", spec.before.layer_norm, last_fixed)}
+
+
+@moves_of.register
+def _of_transformer(spec: Transformer, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
+    """The width of the stream stays: its layers are normalised over all of it, which new numbers would change."""
+    moves, size, layers = _moves_before(spec, limits, False), spec.attention // spec.heads, spec.layers
+    if layers < limits.blocks[1]:
+        added = dataclasses.replace(spec, layers=layers + 1)
+        mutations = (Mutation(ADD_LAYER, "", "block", i, spec.feedforward) for i in range(layers + 1))
+        moves[ADD_LAYER, "block"] = [(added, mutation) for mutation in mutations]
+    if layers > limits.blocks[0]:
+        removed = dataclasses.replace(spec, layers=layers - 1)
+        moves[REMOVE_LAYER, "block"] = [(removed, Mutation(REMOVE_LAYER, "", "block", UNNAMED, spec.feedforward))]
+    for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
+        for name, amounts in (("feedforward", FEEDFORWARD), ("heads", (1,))):
+            more: dict[str, Any] = {"head_size": size} if name == "heads" else {}
+            sizes, (low, high) = {k: getattr(spec, name) + sign * k for k in amounts}, getattr(limits, name)
+            moves[kind, f"block.{name}"] = [
+                (dataclasses.replace(spec, **{name: n}, **more), Mutation(kind, "", f"block.{name}", UNNAMED, k))
+                for k, n in sizes.items()
+                if low <= n <= high
+            ]
+    return moves
+
+
+def _moves_before(spec: Recurrent | Transformer, limits: ArchitectureLimits, last_fixed: bool) -> Moves:
+    """Those of the layers before what remembers."""
+    return {
+        (kind, f"before.{chain}"): [
+            (dataclasses.replace(spec, before=inner), dataclasses.replace(mutation, chain=f"before.{chain}"))
+            for inner, mutation in found
+        ]
+        for (kind, chain), found in moves_of(spec.before, limits, last_fixed).items()
+    }
 
 
 def _latent_sizes(spec: Recurrent, limits: ArchitectureLimits) -> Iterable[tuple[Recurrent, Mutation]]:

@@ -14,7 +14,7 @@ from etude.tuning.evolution.mutation import ADD_LAYER, REMOVE_LAYER, REMOVE_UNIT
 Arrays = Mapping[str, np.ndarray]
 SLOPE = 0.5  # of an activation function that was not evaluated
 INCOMING = ("inputs", "recurrent", "kernel")  # axes whose new entries are 0 for units that there were
-OUTGOING = ("units", "gates")
+OUTGOING = ("units", "gates", "heads")
 
 
 class NetworkPair:
@@ -49,8 +49,9 @@ class NetworkPair:
         raise _unlike(f"no layer {number} of the chain {layer.chain!r}")
 
     def is_mutated(self, layer: LayerUnits) -> bool:
-        """Whether this layer, of the child or of the parent, is the one that the mutation names."""
-        return (layer.chain, layer.number) == (self.mutation.chain, self.mutation.layer)
+        """Whether this layer, of the child or of the parent, is the one that the mutation names, or one of these."""
+        named = (layer.chain, layer.number) == (self.mutation.chain, self.mutation.layer)
+        return named or f"{layer.chain}.{layer.stream}" == self.mutation.chain
 
     def child_labels(self, units: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Labels of the inputs of the child's layers, where its units are these of the parent's (or NEW)."""
@@ -84,12 +85,23 @@ class NetworkMember(NamedTuple):
         return None if x is None else x.reshape(-1, x.shape[-1])
 
 
+def least_useful_block(network: Any, member: NetworkMember) -> int:
+    """The block whose layers add the least variance to what the layers before them have put out."""
+    added: dict[int, float] = {}
+    for name, layer in network.layer_units().items():
+        if layer.chain == "block" and layer.residual:
+            x, weight = member.read(name), member.values[f"{name}.weight"]
+            variance = np.square(weight, dtype=float) if x is None else (x @ weight).var(0, dtype=float)
+            added[layer.number] = added.get(layer.number, 0.0) + float(variance.sum())
+    return min(added, key=lambda number: added[number])
+
+
 class MemberSurgery:
     """The surgery of one network. units: of each layer of the child, the units of the parent's layer that they are, or
     NEW; where None, the least important ones are removed."""
 
     def __init__(self, pair: NetworkPair, member: NetworkMember, units: dict[str, np.ndarray] | None = None):
-        self._pair, self._member = pair, member
+        self.pair, self._member = pair, member
         self.units: dict[str, np.ndarray] = units or {
             name: self._origins(name, layer) for name, layer in pair.after.items()
         }
@@ -98,13 +110,13 @@ class MemberSurgery:
     def mapped(self, arrays: Arrays, fresh: Arrays) -> dict[str, np.ndarray]:
         """The child's arrays: entries of the parent's, fresh ones of new units, and 0 for what reads new units."""
         found: dict[str, np.ndarray] = {}
-        for name, layer in self._pair.after.items():
-            source = self._pair.source[name]
+        for name, layer in self.pair.after.items():
+            source = self.pair.source[name]
             for array, axes in layer.axes.items():
                 if array not in fresh:
                     continue
                 if source is None:
-                    found[array] = fresh[array]
+                    found[array] = np.zeros_like(fresh[array]) if layer.residual else fresh[array]
                     continue
                 old = arrays[source + array.removeprefix(name)]
                 axes = axes[-old.ndim :]
@@ -115,24 +127,26 @@ class MemberSurgery:
 
     def folded(self, found: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The same weights, and in biases what removed inputs added on average."""
-        kind = self._pair.mutation.kind
+        kind = self.pair.mutation.kind
         if kind not in (REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL):
             return found
-        for name, source in self._pair.source.items():
+        for name, source in self.pair.source.items():
             if source is None:
                 continue
-            gone = np.flatnonzero(~np.isin(self._pair.read[source], self._read[name]))
-            if kind == REMOVE_LAYER and len(gone) and self._pair.mutation.chain.endswith("dense"):
+            gone = np.flatnonzero(~np.isin(self.pair.read[source], self._read[name]))
+            if kind == REMOVE_LAYER and len(gone) and self.pair.mutation.chain.endswith("dense"):
                 self._compose(found, name, source, gone)
             else:
                 self._fold_means(found, name, source, gone)
+        if kind == REMOVE_LAYER and self.pair.mutation.chain == "block":
+            self._fold_block(found)
         return found
 
     def _origins(self, name: str, layer: LayerUnits) -> np.ndarray:
-        source = self._pair.source[name]
+        source = self.pair.source[name]
         if source is None:
             return np.full(layer.units, NEW)
-        before = self._pair.before[source]
+        before = self.pair.before[source]
         if layer.units >= before.units:
             return np.concatenate([np.arange(before.units), np.full(layer.units - before.units, NEW)])
         importance, kept, start = self._importance(source), [], 0
@@ -144,8 +158,8 @@ class MemberSurgery:
 
     def _importance(self, layer: str) -> np.ndarray:
         """For each unit the variance that it causes in what the layers after it compute."""
-        importance = np.zeros(self._pair.before[layer].units)
-        for name, places, units in self._pair.readers(layer):
+        importance = np.zeros(self.pair.before[layer].units)
+        for name, places, units in self.pair.readers(layer):
             x, squares = self._member.read(name), _row_squares(self._matrix(name))
             variance = np.ones(len(squares)) if x is None else x.var(0)
             np.add.at(importance, units, (variance * squares)[places])
@@ -156,18 +170,18 @@ class MemberSurgery:
 
     def _matrix(self, layer: str) -> np.ndarray:
         """The weights that the inputs of a layer are multiplied by, which are its first parameter."""
-        return self._member.values[next(iter(self._pair.before[layer].axes))]
+        return self._member.values[next(iter(self.pair.before[layer].axes))]
 
     def _recurrent(self, layer: str) -> np.ndarray | None:
         """The weights that a cell's own output is multiplied by."""
-        axes = self._pair.before[layer].axes
+        axes = self.pair.before[layer].axes
         return next((self._member.values[name] for name, own in axes.items() if "recurrent" in own), None)
 
     def _outputs(self, layer: str) -> np.ndarray | None:
         """What a layer put out, [B, units], as a layer after it read it; None where none was evaluated."""
-        for name, places, units in self._pair.readers(layer):
+        for name, places, units in self.pair.readers(layer):
             x = self._member.read(name)
-            if x is not None and len(units) == self._pair.before[layer].units:
+            if x is not None and len(units) == self.pair.before[layer].units:
                 return x[:, places[np.argsort(units)]]
         return None
 
@@ -176,16 +190,18 @@ class MemberSurgery:
         if axis in ("units", "recurrent"):
             return self.units[name]
         if axis == "gates":
-            units = self._pair.before[source].units
+            units = self.pair.before[source].units
             return _gates(self.units[name], units, old // units)
+        if axis == "heads":
+            return _heads(self.units[name], self.pair.before[source].units, old)
         if axis == "inputs":
-            return _positions(self._read[name], self._pair.read[source])
+            return _positions(self._read[name], self.pair.read[source])
         origins = np.arange(new) - (new - old) // 2  # kernels change alike on both sides
         return np.where((origins < 0) | (origins >= old), NEW, origins)
 
     def _columns(self, name: str, source: str) -> np.ndarray:
         """For each column of a layer's weights that of the parent's; a layer that lost inputs has no new units."""
-        matrix = next(iter(self._pair.after[name].axes.values()))
+        matrix = next(iter(self.pair.after[name].axes.values()))
         return self._axis(name, source, matrix[-1], self._matrix(source).shape[-1], 0)
 
     def _add_to_bias(self, found: dict[str, np.ndarray], name: str, change: np.ndarray) -> None:
@@ -194,7 +210,7 @@ class MemberSurgery:
 
     def _bias(self, name: str) -> str:
         return next(
-            array for array, axes in self._pair.after[name].axes.items() if set(axes) <= {"members", "", *OUTGOING}
+            array for array, axes in self.pair.after[name].axes.items() if set(axes) <= {"members", "", *OUTGOING}
         )
 
     def _fold_means(self, found: dict[str, np.ndarray], name: str, source: str, gone: np.ndarray) -> None:
@@ -202,8 +218,8 @@ class MemberSurgery:
         means = np.zeros(matrix.shape[-2]) if x is None else x.mean(0, dtype=float)
         every = matrix.sum((0, 1), dtype=float) if matrix.ndim == 4 else matrix
         lost = means[gone] @ every[gone]
-        layer = self._pair.after[name]
-        if self._pair.mutation.kind == SHRINK_KERNEL and self._pair.is_mutated(layer):
+        layer = self.pair.after[name]
+        if self.pair.mutation.kind == SHRINK_KERNEL and self.pair.is_mutated(layer):
             lost = lost + means @ (every - matrix[1:-1, 1:-1].sum((0, 1), dtype=float))
         recurrent = self._recurrent(source)
         outputs = None if recurrent is None else self._outputs(source)
@@ -216,11 +232,21 @@ class MemberSurgery:
                 lost = lost + into_state
         self._add_to_bias(found, name, lost[self._columns(name, source)])
 
+    def _fold_block(self, found: dict[str, np.ndarray]) -> None:
+        """What a removed block added on average is added by the layer whose output it was added to."""
+        residual = [name for name, layer in self.pair.after.items() if layer.residual]
+        for name, layer in self.pair.before.items():
+            if layer.residual and self.pair.is_mutated(layer):
+                matrix, x = self._matrix(name), self._member.read(name)
+                means = np.zeros(len(matrix)) if x is None else x.mean(0, dtype=float)
+                change = means @ matrix + self._member.values[f"{name}.bias"]
+                self._add_to_bias(found, residual[2 * self.pair.mutation.layer], change)
+
     def _compose(self, found: dict[str, np.ndarray], name: str, source: str, gone: np.ndarray) -> None:
         """Read the inputs of a removed dense layer in the place of its units, through the linear function of these
         inputs that each unit is closest to: its slope is the regression of the unit on what it is computed from."""
-        readers = self._pair.readers
-        removed = next(own for own, layer in self._pair.before.items() if self._pair.is_mutated(layer)
+        readers = self.pair.readers
+        removed = next(own for own, layer in self.pair.before.items() if self.pair.is_mutated(layer)
                        and source in [reader for reader, *_ in readers(own)])  # fmt: skip
         weight, bias = self._matrix(removed), self._member.values[f"{removed}.bias"].reshape(-1)
         onward = self._matrix(source)[gone]
@@ -231,8 +257,8 @@ class MemberSurgery:
             before = x @ weight + bias
             slope = _covariance(before, units) / np.maximum(before.var(0, dtype=float), 1e-12)
             intercept = units.mean(0, dtype=float) - slope * (before.mean(0, dtype=float) - bias)
-        matrix = next(iter(self._pair.after[name].axes))
-        rows = _positions(self._pair.read[removed], self._read[name])
+        matrix = next(iter(self.pair.after[name].axes))
+        rows = _positions(self.pair.read[removed], self._read[name])
         added = np.zeros(found[matrix].shape)
         added[rows] = (weight * slope) @ onward
         found[matrix] = found[matrix] + added.astype(np.float32)
@@ -262,6 +288,13 @@ def _gates(units: np.ndarray, old: int, gates: int) -> np.ndarray:
     """Columns of a cell's gates from its units: one gate after the other."""
     each = np.arange(gates)[:, None] * old + units
     return np.where(units == NEW, NEW, each).reshape(-1)
+
+
+def _heads(units: np.ndarray, heads: int, old: int) -> np.ndarray:
+    """Columns of queries, keys and values, `old` of so many heads, from the heads."""
+    size = old // (3 * heads)
+    each = (np.arange(3)[:, None, None] * heads + units[:, None]) * size + np.arange(size)
+    return np.where(units[:, None] == NEW, NEW, each).reshape(-1)
 
 
 def _positions(labels: np.ndarray, among: np.ndarray) -> np.ndarray:

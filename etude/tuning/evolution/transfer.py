@@ -4,6 +4,7 @@ networks, by one index map for each array."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,8 +13,8 @@ from etude.base.errors import NetworkError
 from etude.engines.parameter_layout import ParameterLayout
 from etude.networks.network import Part
 from etude.tuning.evolution.activations import ActivationSample, Inputs, acting_parts, layer_inputs
-from etude.tuning.evolution.mutation import PARAMETERS, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, Mutation
-from etude.tuning.evolution.surgery import MemberSurgery, NetworkMember, NetworkPair
+from etude.tuning.evolution.mutation import PARAMETERS, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, UNNAMED, Mutation
+from etude.tuning.evolution.surgery import MemberSurgery, NetworkMember, NetworkPair, least_useful_block
 
 Arrays = Mapping[str, np.ndarray]
 PERTURBED = 0.1  # of the entries of a weight matrix
@@ -86,7 +87,10 @@ def _networks(
             if other is None or other.spec == architecture.spec:
                 continue
             own, inputs = _without(f"{name}.{prefix}", values), _without(prefix, seen.get(name, {}))
-            pair = NetworkPair(other, architecture, mutation)
+            chosen = mutation if source is None else source[len(found[name])].members[0].pair.mutation
+            if chosen.kind == REMOVE_LAYER and chosen.layer == UNNAMED:
+                chosen = replace(chosen, layer=least_useful_block(other, NetworkMember(own, inputs)))
+            pair = NetworkPair(other, architecture, chosen)
             stacked = any("members" in axes for layer in pair.before.values() for axes in layer.axes.values())
             members = []
             for e in range(len(next(iter(own.values()))) if stacked else 1):

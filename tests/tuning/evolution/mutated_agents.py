@@ -9,11 +9,13 @@ from etude.agent import Agent, Loss, Losses
 from etude.base.spaces import Spaces
 from etude.config import Config
 from etude.engines.parameter_layout import ParameterLayout
-from etude.networks import ActorCritic, Conv, Maker, Mlp, Recurrent, target
+from etude.networks import ActorCritic, Conv, Maker, Mlp, Recurrent, Transformer, target
 from etude.tuning.evolution import ActivationSample, ArchitectureLimits, transfer
 from etude.tuning.evolution.structure import moves_of, networks_in, replaced
 
-LIMITS = ArchitectureLimits(layers=(1, 4), units=(8, 120), latent=(4, 64), filters=(4, 40), cell=(8, 80))
+LIMITS = ArchitectureLimits(
+    layers=(1, 4), units=(8, 120), latent=(4, 64), filters=(4, 40), cell=(8, 80), blocks=(1, 4), feedforward=(4, 200)
+)
 ACTIVATIONS = ("relu", "tanh", "elu", "gelu", "silu")
 
 
@@ -67,6 +69,7 @@ class SpecConfig(Config):
 
 
 VECTOR = gym.spaces.Box(-1, 1, (5,), np.float32)
+TOKENS = gym.spaces.Discrete(3)
 IMAGES = gym.spaces.Dict({"image": gym.spaces.Box(0, 255, (12, 12, 3), np.uint8), "speed": VECTOR})
 
 
@@ -86,9 +89,19 @@ def random_conv(rng):
     return Conv(filters, widths, str(rng.choice(ACTIVATIONS)), layer_norm=bool(rng.integers(2)))
 
 
+def random_transformer(rng, tokens):
+    heads, positions = int(rng.integers(1, 4)), str(rng.choice(("rotary", "learned")))
+    before = Mlp((), str(rng.choice(ACTIVATIONS))) if tokens else random_mlp(rng)
+    tied = tokens and bool(rng.integers(2))
+    return Transformer(
+        int(rng.integers(1, 4)), 4 * heads, heads, int(rng.integers(8, 60)), 4, positions=positions, tied=tied,
+        before=before,
+    )  # fmt: skip
+
+
 def random_case(rng):
     """(class of agent, config, observation space)."""
-    pick = rng.integers(6)
+    pick = rng.integers(8)
     if pick == 0:
         return TwoCritics, SpecConfig(ActorCritic(random_mlp(rng), random_mlp(rng))), VECTOR
     if pick == 1:
@@ -97,6 +110,8 @@ def random_case(rng):
         return OneNetwork, SpecConfig(random_mlp(rng, bool(rng.integers(2)), 0.5 * int(rng.integers(2)))), VECTOR
     if pick == 3:
         return OneNetwork, SpecConfig(random_conv(rng)), IMAGES
+    if pick > 5:
+        return WithState, SpecConfig(random_transformer(rng, pick == 6)), TOKENS if pick == 6 else VECTOR
     before = random_mlp(rng) if pick == 4 else random_conv(rng)
     spec = Recurrent(before, int(rng.integers(8, 40)), str(rng.choice(("gru", "lstm"))), (16, 8)[: rng.integers(3)])
     return WithState, SpecConfig(spec), VECTOR if pick == 4 else IMAGES
@@ -106,6 +121,8 @@ def observations(space, rng, n=24):
     if isinstance(space, gym.spaces.Dict):
         image = rng.integers(0, 256, (n, 12, 12, 3)).astype(np.uint8)
         return {"image": image, "speed": rng.standard_normal((n, 5)).astype(np.float32)}
+    if isinstance(space, gym.spaces.Discrete):
+        return rng.integers(0, space.n, n)
     return rng.standard_normal((n, 5)).astype(np.float32)
 
 

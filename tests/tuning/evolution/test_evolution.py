@@ -9,9 +9,9 @@ from study_worlds import TINY, Pointer, tiny_study
 import etude
 from etude.base.errors import CheckpointError, ConfigError
 from etude.cli import main
-from etude.networks import Mlp
+from etude.networks import Mlp, Transformer
 from etude.tuning import Study
-from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament, next_generation
+from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament, mutated, next_generation
 from etude.tuning.evolution.evolution import mutation_of
 from etude.tuning.evolution.generations import fitness_values
 
@@ -245,6 +245,30 @@ def test_replays_of_off_policy_members_go_on(tmp_path):
         run = etude.load(tmp_path / f"trial-{child.number:04d}", env=Pointer, config=child.genome.config)
     assert len(run.learner.replay) == 128
     run.close()
+
+
+def test_a_transformer_evolves_while_it_acts_and_begins_another_rollout_where_its_state_changed():
+    spec = Transformer(layers=1, width=8, heads=2, feedforward=8, context=4)
+    config = etude.algorithms.RecurrentPPOConfig(
+        network=spec, rollout_length=8, sequence_length=4, minibatch_size=16, epochs=1
+    )
+    limits = ArchitectureLimits(feedforward=(8, 80))
+    seen, rng = set(), np.random.default_rng(0)
+    with etude.Run("recurrent_ppo", Pointer, config=config, environments=2, engine="torch", seed=1) as run:
+        run.train(16 + 10)
+        for seed in range(8):
+            mutations = Mutations(
+                none=0, parameters=0, hyperparameters=0, architecture=1, new_layer=seed % 2, network=limits
+            )
+            child, mutation = mutated(run, mutations, rng)
+            with child:
+                kept = child.engine.state_size == run.engine.state_size
+                assert (mutation.chain == "block.feedforward") is kept
+                assert child.state().get("waiting") is not None if kept else "waiting" not in child.state()
+                child.train(32)
+                assert child.step == 26 + 32
+            seen.add(mutation.chain)
+    assert seen == {"block", "block.feedforward", "block.heads"}
 
 
 def test_an_agent_of_the_users_own_evolves(tmp_path):

@@ -10,7 +10,7 @@ from etude import algorithms
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.checkpoint.config_json import from_json, to_json
-from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent
+from etude.networks import ActorCritic, ByEmbedding, Conv, Mlp, Recurrent, Transformer
 from etude.tuning.evolution import ArchitectureLimits, Mutation, Mutations
 from etude.tuning.evolution.structure import moves_of
 
@@ -127,7 +127,7 @@ def test_the_last_layer_that_scales_exploration_noise_stays():
 
 def test_networks_of_every_kind_have_moves():
     limits = ArchitectureLimits()
-    for spec in (Mlp(), Conv(), Recurrent()):
+    for spec in (Mlp(), Conv(), Recurrent(), Transformer()):
         assert any(moves_of(spec, limits).values())
     changed, mutation = only("architecture")(DQN(network=ByEmbedding()), np.random.default_rng(0))
     assert mutation.field == "network.network" and changed.network.network != Mlp((64, 64))

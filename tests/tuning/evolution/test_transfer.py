@@ -3,11 +3,13 @@
 import numpy as np
 import pytest
 from mutated_agents import (
+    TOKENS,
     VECTOR,
     Lineage,
     OneNetwork,
     SpecConfig,
     TwoCritics,
+    WithState,
     candidates,
     layout_of,
     observations,
@@ -16,7 +18,7 @@ from mutated_agents import (
 )
 
 from etude.base.errors import NetworkError
-from etude.networks import Mlp
+from etude.networks import Mlp, Transformer
 from etude.tuning.evolution import ActivationSample, Mutation, transfer
 from etude.tuning.evolution import surgery as surgeries
 from etude.tuning.evolution.mutation import (
@@ -138,6 +140,42 @@ def test_folding_means_changes_outputs_less_than_cutting_alone(kind, monkeypatch
     monkeypatch.setattr(surgeries.MemberSurgery, "folded", lambda self, found: found)
     cut = [relative_change(before, after) for *_, before, after in mutate(kind, 40, seed=6)]
     assert np.mean(folded) < 0.8 * np.mean(cut)
+
+
+GPT = Transformer(layers=3, width=12, heads=3, feedforward=40, context=4)
+
+
+@pytest.mark.parametrize("chain", ("block", "block.feedforward", "block.heads"))
+def test_what_a_transformer_gains_changes_no_logit_and_what_does_nothing_is_what_it_loses(chain):
+    rng = np.random.default_rng(0)
+    parent, x = layout_of(WithState, SpecConfig(GPT), TOKENS, 1), observations(TOKENS, rng)
+    state, idle = state_of(parent, rng), {"block": [1], "block.feedforward": range(3, 35), "block.heads": [1]}[chain]
+    for network in ("q", "q_target"):
+        values = {name.removeprefix(f"{network}."): value for name, value in state["values"].items()}
+        if chain == "block":
+            for name in ("attention.output", "feedforward.output"):  # adds its biases, whatever it sees
+                values[f"block1.{name}.weight"][:] = 0
+        elif chain == "block.heads":
+            for i in range(3):
+                values[f"block{i}.attention.output.weight"][4:8] = 0
+        else:
+            for i in range(3):
+                values[f"block{i}.feedforward.input.weight"][:, idle] = 0  # puts out a constant
+    before = outputs(parent, state["values"], x)
+    for config, mutation in candidates(parent.agent.config, (ADD_LAYER, ADD_UNITS, REMOVE_LAYER, REMOVE_UNITS)):
+        if mutation.chain != chain or mutation.kind == REMOVE_UNITS and mutation.amount > len(idle):
+            continue
+        child = layout_of(WithState, config, TOKENS, 2)
+        after = transfer(state, parent, child, mutation, ActivationSample(x))
+        np.testing.assert_allclose(outputs(child, after["values"], x), before, rtol=0, atol=1e-5, err_msg=str(mutation))
+        if mutation.kind == REMOVE_LAYER:  # the target network loses the same block
+            for name in ("first", "values"):
+                for network in ("q.", "q_target.")[: 1 if name == "first" else 2]:
+                    kept = state[name][f"{network}block2.feedforward.input.weight"]
+                    np.testing.assert_array_equal(after[name][f"{network}block1.feedforward.input.weight"], kept)
+        if mutation.kind == REMOVE_UNITS and chain == "block.heads":
+            kept = state["first"]["q.block0.attention.input.weight"].reshape(12, 3, 3, 4)[:, :, [0, 2]].reshape(12, -1)
+            np.testing.assert_array_equal(after["first"]["q.block0.attention.input.weight"], kept)
 
 
 def test_noise_on_parameters_moves_what_acts_and_its_target_network_alike():
