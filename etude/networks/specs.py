@@ -208,8 +208,8 @@ class Transformer:
         ):
             pairs = ", each of an even number for rotary positions" if self.positions == "rotary" else ""
             raise ConfigError(
-                f"Transformer: width = {self.width}, heads = {self.heads}, head_size = {self.head_size}; expected heads "
-                f"of equal width{pairs}, such as width = {self.heads * 16}."
+                f"Transformer: width = {self.width}, heads = {self.heads}, head_size = {self.head_size}; expected "
+                f"heads of equal width{pairs}, such as width = {self.heads * 16}."
             )
         if self.before.dueling or self.before.noisy:
             raise ConfigError("Transformer: its layers are neither dueling nor noisy; leave both out of `before`.")

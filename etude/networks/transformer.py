@@ -132,8 +132,8 @@ class TransformerArchitecture:
     def _block(
         self, values: Values, block: str, x: Any, before: Sequence[Any] | None, mask: Any, turned: _Turned | None
     ) -> tuple[Any, Sequence[Any]]:
-        """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * attention] each. before:
-        those of the steps that are kept."""
+        """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * attention] each.
+        before: those of the steps that are kept."""
         spec, length, affine = self.spec, int(mask.shape[1]), self._affine
         heads = (spec.heads, spec.attention // spec.heads)
         projected = affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.input.norm", x))
