@@ -16,8 +16,7 @@ from etude.base.cores import Busy
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.forks import check_home
 from etude.base.spaces import Spaces
-from etude.engines.placement import find_replicas
-from etude.engines.replicas import Devices, Replicas
+from etude.engines.replicas import Devices, Replicas, find_replicas
 from etude.networks import actor_of, critic_of
 from etude.networks.network import made_by
 from etude.networks.specs import framework_of
@@ -71,7 +70,7 @@ def create(
     always do. busy: other processes, which are left their cores.
     """
     if isinstance(device, Replicas) and device.strategy is not None:
-        from etude.engines.tensorflow_replicas import StrategyEngine
+        from etude.engines.strategies import StrategyEngine
 
         return StrategyEngine(agent, spaces, seed, device, busy)
     name = choose(name, getattr(agent.config, "network", None))
@@ -79,9 +78,9 @@ def create(
         return _replicated(name, agent, spaces, seed, device, busy)
     if name == "torch":
         with _threads_that_sleep():
-            from etude.engines import torch, torch_threads
+            from etude.engines import torch
 
-        torch_threads.leave_to_home()
+        torch.leave_to_home()
         if compiled:
             from etude.engines.functional import FunctionalEngine
 
@@ -135,7 +134,7 @@ def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Re
 
 def replicas_for(name: str, network: Any, devices: Devices, device: str, compiled: bool) -> Replicas | None:
     """The devices that a run with these settings trains on, where they are several; None for one. See
-    `placement.find_replicas`. name: see `choose`."""
+    `replicas.find_replicas`. name: see `choose`."""
     if devices is None or devices == 1:
         return None
     with _threads_that_sleep():

@@ -19,7 +19,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, update_of
+from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.network import Maker, parts_of
 from etude.protocols import Weights
 

@@ -1,8 +1,12 @@
-"""torch: eager steps with torch's fused Adam, or the functional step compiled by TorchInductor."""
+"""torch: eager steps with torch's fused Adam, or the functional step compiled by TorchInductor; and how many threads
+it computes with on the CPU."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -12,20 +16,51 @@ from torch.optim.adam import adam as fused_adam
 from etude.agent import Agent, Losses
 from etude.base import seeding, trees
 from etude.base.checks import Stored
-from etude.base.cores import Busy
+from etude.base.cores import Busy, physical_cores, usable_cores
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import NetworkError
+from etude.base.forks import home_of
 from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
-from etude.engines.summary import READ_BY_LOSSES, check_finite, read_losses, update_of
-from etude.engines.torch_threads import limited
+from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.network import Maker, Part, made_by
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
+
+SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+@contextmanager
+def limited(threads: int | None) -> Iterator[None]:
+    """Compute with so many threads at most; None, or a number that the user chose: with those that there are."""
+    leave_to_home()
+    own = torch.get_num_threads()
+    if threads is None or threads >= own or own not in _defaults():
+        yield
+        return
+    torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(own)
+
+
+def leave_to_home() -> None:
+    """Compute with one thread in a process that was forked from one where torch ran: it has none of the threads that
+    torch would give a part of the work to, and wait for."""
+    if home_of("torch") != os.getpid() and torch.get_num_threads() > 1:
+        torch.set_num_threads(1)
+
+
+@functools.cache
+def _defaults() -> set[int]:
+    """The numbers of threads that torch has where nobody chose one: it takes one for each core, or, with MKL, for each
+    physical core. What `torch.set_num_threads` was given shows by being another."""
+    return set() if any(name in os.environ for name in SETTINGS) else {usable_cores(), physical_cores()}
 
 
 class TorchEngine:

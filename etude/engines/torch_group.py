@@ -17,11 +17,9 @@ from etude.base.cores import Busy
 from etude.base.data import Batch, Update
 from etude.base.errors import ReplicaError
 from etude.base.spaces import Spaces
-from etude.engines.heartbeat import Heartbeat
-from etude.engines.process_group import MessageGroup, lost
-from etude.engines.replicas import Replicas, share_of
-from etude.engines.summary import READ_BY_LOSSES
+from etude.engines.replicas import Heartbeat, MessageGroup, Replicas, lost, share_of
 from etude.engines.torch import TorchEngine
+from etude.engines.updates import READ_BY_LOSSES
 from etude.ops.replicas import averaged_by
 
 # A process may wait for hours while the chief evaluates or another steps a slow environment: heartbeats limit it, and
@@ -80,7 +78,7 @@ class ReplicaMean(torch.autograd.Function):
 
 
 class _Gloo:
-    """See `process_group.Transport`."""
+    """See `replicas.Transport`."""
 
     def __init__(self, group: Any, heartbeat: Heartbeat):
         self._group, self._heartbeat = group, heartbeat

@@ -16,7 +16,7 @@ from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
 from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
-from etude.engines.gradients import GradientSource
+from etude.engines.updates import GradientSource
 from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales

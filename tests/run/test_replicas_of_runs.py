@@ -236,7 +236,7 @@ class Endless:
 def test_processes_that_wait_for_different_collectives_do_not_wait_for_ever():
     from torch.distributed import HashStore
 
-    from etude.engines.heartbeat import Heartbeat
+    from etude.engines.replicas import Heartbeat
 
     now, store, calls, errors = [0.0], HashStore(), [], []
     beats = [Heartbeat(store, rank, 2, lambda: now[0]) for rank in range(2)]
@@ -329,7 +329,7 @@ def test_what_fails_in_one_process_ends_the_other_with_its_number_and_cause(what
 def test_who_waits_learns_which_process_gives_no_heartbeat():
     from torch.distributed import HashStore
 
-    from etude.engines.heartbeat import Heartbeat
+    from etude.engines.replicas import Heartbeat
 
     now, store = 0.0, HashStore()
     one, other = (Heartbeat(store, rank, 2, lambda: now) for rank in range(2))

@@ -7,8 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 
 from etude.base.errors import ReplicaError
-from etude.engines.process_group import MessageGroup
-from etude.engines.replicas import Replicas
+from etude.engines.replicas import MessageGroup, Replicas
 
 DEADLINE = 60  # seconds, after which a test that hangs fails
 

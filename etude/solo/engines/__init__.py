@@ -42,7 +42,7 @@ def make_engine(
     given = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
     backend: Any
     if framework == "torch":
-        from etude.engines.torch_threads import leave_to_home
+        from etude.engines.torch import leave_to_home
         from etude.solo.engines.torch import TorchAgentBackend
 
         leave_to_home()

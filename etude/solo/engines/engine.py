@@ -17,7 +17,7 @@ from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.engines.summary import check_finite
+from etude.engines.updates import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
 from etude.solo.engines.export import exported

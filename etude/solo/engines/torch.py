@@ -17,7 +17,7 @@ from etude.base.checks import Stored
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.engines.devices import threads_for
-from etude.engines.torch_threads import limited
+from etude.engines.torch import limited
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface, OptimizerSetting

@@ -17,8 +17,7 @@ from etude.adapt.change import BATCHES
 from etude.agent import Agent
 from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.engines.process_group import launched
-from etude.engines.replicas import Devices, Replicas, indivisible
+from etude.engines.replicas import Devices, Replicas, indivisible, launched
 from etude.protocols import ProcessGroup, Weights
 from etude.training.kinds import kind_of
 from etude.training.loop import Learning

@@ -16,8 +16,8 @@ from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps, WorkerGradien
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.config import GradientsConfig
-from etude.engines.gradients import FromRollouts, GradientSource
 from etude.engines.numpy import NumpyEngine
+from etude.engines.updates import FromRollouts, GradientSource
 from etude.envs.make import Vectorization
 from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import Advantages, GradientQueue, Ring

@@ -16,8 +16,7 @@ from etude.agent import Agent
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.seeding import generator
 from etude.base.spaces import Spaces
-from etude.engines.by_policy import PolicyEngines, full_name
-from etude.engines.league import LeagueEngine
+from etude.engines.by_policy import LeagueEngine, PolicyEngines, full_name
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.explore import ByPolicy, Heuristic

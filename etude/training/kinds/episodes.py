@@ -11,8 +11,8 @@ from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Space
 from etude.config import EpisodesConfig
-from etude.engines.evolution import FromReturns, PerturbedActor
-from etude.engines.gradients import GradientSource
+from etude.engines.perturbed import FromReturns, PerturbedActor
+from etude.engines.updates import GradientSource
 from etude.envs.make import Vectorization
 from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob

@@ -17,10 +17,10 @@ from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space, Spaces, zeros
 from etude.config import Config
-from etude.engines.gradients import FromLosses, GradientSource
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.engines.replicas import Replicas
+from etude.engines.updates import FromLosses, GradientSource
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
 from etude.explore import AdjustedExplorer, ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample

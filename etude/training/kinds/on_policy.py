@@ -17,7 +17,7 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig, UnrollsConfig
-from etude.engines.gradients import GradientSource
+from etude.engines.updates import GradientSource
 from etude.multi_agent.joint import ACTIVE
 from etude.protocols import Explorer, Replay
 from etude.replay import (

@@ -11,10 +11,9 @@ from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.optimizers import Adam
 from etude.base.spaces import Discrete, Spaces
-from etude.engines.evolution import FromReturns, PerturbedActor, noise_of
-from etude.engines.gradients import FromRollouts
 from etude.engines.numpy import NumpyEngine
-from etude.engines.summary import READ_BY_LOSSES
+from etude.engines.perturbed import FromReturns, PerturbedActor, noise_of
+from etude.engines.updates import READ_BY_LOSSES, FromRollouts
 from etude.replay import Fitness
 
 SPACES = Spaces(VECTOR, Discrete(3))

@@ -71,13 +71,13 @@ def test_torch_computes_with_the_cores_that_workers_leave(monkeypatch, engine_na
         pytest.skip("of PyTorch only")
     import torch
 
-    from etude.engines import torch_threads
+    from etude.engines import torch as torch_engine
 
     before = torch.get_num_threads()
-    monkeypatch.setattr(torch_threads, "_defaults", lambda: {before})
-    with torch_threads.limited(None):
+    monkeypatch.setattr(torch_engine, "_defaults", lambda: {before})
+    with torch_engine.limited(None):
         assert torch.get_num_threads() == before
-    with torch_threads.limited(1):
+    with torch_engine.limited(1):
         assert torch.get_num_threads() == 1
     assert torch.get_num_threads() == before
     noted = []
@@ -101,11 +101,11 @@ def test_small_agents_of_ones_own_compute_with_one_thread_of_torch(monkeypatch, 
         pytest.skip("of PyTorch only")
     import torch
 
-    from etude.engines import torch_threads
+    from etude.engines import torch as torch_engine
     from etude.solo.engines import torch as agents_torch
 
     before, noted, read = torch.get_num_threads(), set(), agents_torch.read_losses
-    monkeypatch.setattr(torch_threads, "_defaults", lambda: {2})
+    monkeypatch.setattr(torch_engine, "_defaults", lambda: {2})
     monkeypatch.setattr(agents_torch, "read_losses", lambda *a: noted.add(torch.get_num_threads()) or read(*a))
     torch.set_num_threads(2)
     try:

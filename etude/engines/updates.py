@@ -1,16 +1,49 @@
-"""What goes into the losses of an agent, and from what they return to the numbers that an update reports."""
+"""Where the gradients of a learning phase come from, and the numbers that an update reports."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from etude import ops
 from etude.agent import Losses
-from etude.base.data import Update
+from etude.base.data import Batch, Update, WorkerGradients
 from etude.base.errors import NumericalError
 from etude.engines.parameter_layout import FILLED
+from etude.protocols import Engine
+
+
+class GradientSource(Protocol):
+    """Takes gradient steps with one engine."""
+
+    def learn(self, batches: Any, hyper: dict[str, float], gradient_steps: int) -> Update:
+        """One gradient step on each of the batches that the replay sampled. gradient_steps: those before them."""
+
+
+class FromLosses:
+    """Gradient steps on the agent's losses. See `GradientSource`."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+        return self._engine.learn(batches, hyper)
+
+
+class FromRollouts:
+    """Gradient steps with what was differentiated elsewhere, by weights that may be older. See `GradientSource`."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def learn(self, found: WorkerGradients, hyper: dict[str, float], gradient_steps: int) -> Update:
+        """One gradient step. The metric `gradient_age` is the number of gradient steps since the weights were read that
+        the gradient was computed with."""
+        update = self._engine.apply(found.gradients, hyper)
+        age = float(gradient_steps - found.gradient_steps)
+        return Update(found.losses, {**found.metrics, **update.metrics, "gradient_age": age}, None, 1)
+
 
 # The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
 READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
