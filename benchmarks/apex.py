@@ -20,7 +20,7 @@ import numpy as np
 
 import etude
 from etude import presets
-from etude.training.build import config_for
+from etude.training.assembly.agents import config_for
 
 ENVIRONMENT, BAR = "CartPole-v1", 475.0
 TASKS = {"CartPole-v1": 0.0, "CartPole-v1, 1 ms a step": 1e-3}  # seconds that a step takes at least

@@ -23,7 +23,7 @@ from etude.algorithms import find
 from etude.base.seeding import episode_seed
 from etude.checkpoint.config_json import to_json
 from etude.report.pictures import COLOURS, finish, grid, legend, picture
-from etude.training.build import with_environments
+from etude.training.assembly.parts import with_environments
 from etude.training.setup import Setup
 
 DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "FrozenLake-v1")

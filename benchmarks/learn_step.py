@@ -45,7 +45,7 @@ def engine_for(case: Case, framework: str) -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
     from etude import engines
     from etude.algorithms import find
-    from etude.training.build import multi_agent_for
+    from etude.training.assembly.agents import multi_agent_for
 
     kind, config = find(case.algorithm)
     names = {field.name for field in dataclasses.fields(config)}

@@ -21,7 +21,7 @@ from peers_maddpg import BATCH, GAMMA, HIDDEN, RATE
 import etude
 from etude.checkpoint.config_json import to_json
 from etude.envs import make_environments
-from etude.training.build import config_for
+from etude.training.assembly.agents import config_for
 
 STEPS, JUDGED = 10_000, 400
 AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the mean

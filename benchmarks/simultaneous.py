@@ -38,7 +38,7 @@ def run(algorithm: str, engine: str, seconds: float, seed: int) -> dict:
     os.environ["KERAS_BACKEND"] = engine
     import etude
     from etude.base.events import Learned
-    from etude.training.build import config_for
+    from etude.training.assembly.agents import config_for
 
     env = TASKS[algorithm][0]
     config = dataclasses.replace(config_for(algorithm, env), **unlike_preset(algorithm))

@@ -89,7 +89,7 @@ def cell(task: str, engine: str, steps: int, seed: int) -> dict:
     os.environ["KERAS_BACKEND"] = engine
     importlib.import_module(framework)
     import etude
-    from etude.training.build import config_for
+    from etude.training.assembly.agents import config_for
 
     algorithm, env = algorithm_of(task), TASKS[task][0]
     config = dataclasses.replace(config_for(algorithm, env), **unlike_preset(task))

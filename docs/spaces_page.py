@@ -19,7 +19,7 @@ from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
 from etude.base.errors import SpaceError  # noqa: E402
 from etude.base.spaces import Spaces, describe  # noqa: E402
 from etude.envs.actions import Actions  # noqa: E402
-from etude.training.build import check_spaces  # noqa: E402
+from etude.training.assembly.agents import check_spaces  # noqa: E402
 
 FAMILIES = {
     "ppo": "PPO and its kin",

@@ -19,7 +19,7 @@ from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDis
 from etude.engines.numpy import NumpyEngine  # noqa: E402
 from etude.multi_agent.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
-from etude.training.build import check_spaces, check_team  # noqa: E402
+from etude.training.assembly.agents import check_spaces, check_team
 
 VECTOR, IMAGE = Box(-1.0, 1.0, (4,), np.float32), Box(0, 255, (12, 12, 2), np.uint8)
 ACTIONS = {"Box": Box(-1.0, 1.0, (2,), np.float32), "Discrete": Discrete(3), "MultiDiscrete": MultiDiscrete([2, 3]),

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from etude.report.plots import plot
     from etude.run import Run, load, resume
     from etude.solo.agent import RL, RL_pytorch
-    from etude.training.build import config_for as config  # a function; the module is `etude.config`
-    from etude.training.build.assemble import assemble
+    from etude.training.assembly.agents import config_for as config
+    from etude.training.assembly.parts import assemble
     from etude.training.callbacks import Callback
     from etude.training.recording import record, replayed
     from etude.training.setup import Setup
@@ -38,7 +38,7 @@ else:
 
     def config(algorithm, environment=None, /, **changes):
         """The preset config of an algorithm for an environment id, or its default config, with these fields changed."""
-        from etude.training.build import config_for
+        from etude.training.assembly.agents import config_for
 
         return config_for(algorithm, environment, **changes)
 
@@ -103,7 +103,7 @@ _EXPORTS = {
     "etude.report.plots": "plot",
     "etude.run": "Run load resume",
     "etude.solo.agent": "RL RL_pytorch",
-    "etude.training.build.assemble": "assemble",
+    "etude.training.assembly.parts": "assemble",
     "etude.training.callbacks": "Callback",
     "etude.training.recording": "record replayed",
     "etude.training.setup": "Setup",

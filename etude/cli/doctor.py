@@ -14,7 +14,7 @@ from etude.cli.options import parse
 from etude.cli.output import rows, say
 from etude.cli.versions import ENGINES, version
 from etude.report.display import has_display
-from etude.rollout.pool.forked import can_adopt
+from etude.rollout.pool.process import can_adopt
 
 LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")
 

@@ -64,7 +64,7 @@ def main(arguments: Sequence[str]) -> int:
 def _with_hyperparameters(path: Path) -> type:
     """`Resume` with a field `set`, the config that the run was saved with."""
     from etude.checkpoint.run_directory import read_run
-    from etude.training.build import check_description, config_from
+    from etude.training.assembly.described import check_description, config_from
 
     saved = read_run(path, ("description", "rollout"), ("replay", "recorded", "engine", "waiting")).state
     described = check_description(present_state(saved))
@@ -119,7 +119,7 @@ def _go_online(path: Path, options: Any) -> int:
     from etude.cli.sessions import Output, carry_out
     from etude.cli.train import EVALUATION_SHARE
     from etude.run import COMPONENTS, Schedule, from_state
-    from etude.training.build import directory_for
+    from etude.training.assembly.replicas import directory_for
 
     if options.steps is None:
         raise ConfigError("--online makes a new run of environment steps: say how many, as in --steps 50000.")

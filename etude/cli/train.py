@@ -172,7 +172,7 @@ def with_hyperparameters(
 ) -> Any:
     """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps (unless they
     are None in the options) are the preset's for `env`, but for what the file says."""
-    from etude.training.build import config_for
+    from etude.training.assembly.agents import config_for
 
     config: Any = config_for(algorithm, env)
     if file is not None:
@@ -313,7 +313,7 @@ def _train(what: Asked) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.cli.sessions import Output, carry_out
     from etude.run import Run
-    from etude.training.build import check_launched, directory_for
+    from etude.training.assembly.replicas import check_launched, directory_for
 
     algorithm, env, options, config = what
     display = shown(options)

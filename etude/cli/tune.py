@@ -90,7 +90,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
-    from etude.training.build import config_for
+    from etude.training.assembly.agents import config_for
     from etude.tuning import Study
 
     base = config_for(algorithm, env) if config is None else config

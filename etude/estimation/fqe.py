@@ -30,7 +30,8 @@ from etude.networks.network import Normaliser
 from etude.offline import Dataset
 from etude.protocols import Engine
 from etude.replay.sizes import Extras
-from etude.training.build import agent_for, engine_for
+from etude.training.assembly.agents import agent_for
+from etude.training.assembly.parts import engine_for
 from etude.training.kinds import OfflineLearning, TrainingContext
 from etude.training.setup import Setup
 from etude.training.sources import Sources

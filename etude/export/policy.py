@@ -23,7 +23,7 @@ from etude.losses.masks import MaskedValues, allowed_only
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.networks.encoding import at
 from etude.ops.tracing import Traced
-from etude.training.build import TrainedPolicy
+from etude.training.assembly.evaluator import TrainedPolicy
 
 FIRST, STATE, FRAMES, MASK, NEXT = (
     "first",

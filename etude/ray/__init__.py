@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-import etude.training.build as build
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
+from etude.training.assembly.agents import learning_arguments, loading_arguments
 from etude.tuning.experiment import OPTIONS, Experiment, loading_options
 from etude.tuning.plan import StudyPlan, evaluate_every
 from etude.tuning.space import Space
@@ -89,7 +89,7 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Go on with the run in this directory and the hyperparameters of this trial."""
         self.cleanup()
-        given = build.loading_arguments(self._experiment.algorithm, self._config)
+        given = loading_arguments(self._experiment.algorithm, self._config)
         given |= loading_options(self._experiment.options)
         path = Path(checkpoint_dir) / CHECKPOINT
         self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed))
@@ -114,7 +114,7 @@ class Trainable(tune.Trainable):
     def _made(self) -> Run:
         if self._run is None:
             experiment = self._experiment
-            made = build.learning_arguments(experiment.algorithm, self._config)
+            made = learning_arguments(experiment.algorithm, self._config)
             self._run = self._scheduled(Run(**made, env=experiment.env, seed=self._seed, **experiment.options))
         return self._run
 

@@ -17,7 +17,7 @@ from etude.report.display import has_display, render_without_display
 from etude.report.notebook import in_notebook
 from etude.report.video import can_write_mp4, write_film
 from etude.rollout.actor import SingleEpisode
-from etude.training.build import best_for
+from etude.training.assembly.exploration import best_for
 from etude.training.callbacks import Callback
 
 

@@ -24,7 +24,7 @@ from etude.rollout.pool.channel import (
     weights_in,
     weights_size,
 )
-from etude.rollout.pool.handle import Failure
+from etude.rollout.pool.process import Failure
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
 

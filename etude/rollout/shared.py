@@ -1,4 +1,5 @@
-"""A rollout of several processes: each collects from its part of the environments, and all get what all collected."""
+"""Rollouts of several processes: each collects from its part of the environments, or the chief from all, and all get
+what was collected."""
 
 from __future__ import annotations
 
@@ -6,15 +7,96 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from etude.base.data import INITIAL_VERSION, PolicyVersion, Steps
+from etude.base.data import INITIAL_VERSION, CollectedSteps, PolicyVersion, Steps
 from etude.base.errors import EtudeError
 from etude.base.spaces import Spaces
-from etude.protocols import ProcessGroup, Weights
+from etude.protocols import ProcessGroup, Rollout, Weights
 from etude.rollout.in_process import InProcess
 from etude.rollout.pool.lockstep import LockstepPool
 from etude.rollout.pool.pool import Pool
 from etude.rollout.rows import joined
 from etude.rollout.state import Ahead, answers, pack, unpack
+
+
+class BroadcastRollout:
+    """Collects in one process and hands what was collected to all. A `protocols.Rollout`.
+
+    own: the chief's rollout; None in the other processes. What it raises is raised in all of them.
+    """
+
+    def __init__(self, own: Rollout | None, group: ProcessGroup, spaces: Spaces, environments: int):
+        self.spaces: Spaces = spaces
+        self.environments: int = environments
+        self._own, self._group = own, group
+
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> CollectedSteps:
+        """See `protocols.Rollout`."""
+        return self._shared(lambda own: own.collect(steps, step, environments, upcoming))
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """See `protocols.Rollout`."""
+        return self._shared(lambda own: own.collect_episodes(step, ahead))
+
+    def _shared(self, collect: Callable[[Rollout], Any]) -> Any:
+        own = self._own
+        return self._group.in_all("steps", lambda: None if own is None else collect(own))[0]
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these from the next step on."""
+        if self._own is not None:
+            self._own.load(weights, version)
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from the next request on."""
+        if self._own is not None:
+            self._own.set_task(task)
+
+    def warnings(self) -> list[str]:
+        """The chief's warnings, in the chief."""
+        return [] if self._own is None else self._own.warnings()
+
+    def state(self) -> Any:
+        """The state of the chief's rollout; None in the other processes."""
+        return None if self._own is None else self._own.state()
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout, in the chief."""
+        return [] if self._own is None else self._own.restore(state)
+
+    def close(self) -> None:
+        """Close the chief's rollout. May be called twice."""
+        if self._own is not None:
+            self._own.close()
+
+
+class FollowingActor:
+    """Acts as `actor`, and calls `follow` with the version of the weights whenever it loads some.
+
+    follow: of an explorer in the same process: a worker unpickles both together.
+    """
+
+    def __init__(self, actor: Any, follow: Callable[[PolicyVersion], None]):
+        self._actor, self._follow = actor, follow
+        self.act: Any = actor.act
+        self.state_size: int = actor.state_size
+
+    @classmethod
+    def made(cls, make_actor: Callable[[], Any], follow: Callable[[PolicyVersion], None]) -> FollowingActor:
+        """The same, around what `make_actor` makes."""
+        return cls(make_actor(), follow)
+
+    def weights(self) -> Weights:
+        """Those of the actor."""
+        return self._actor.weights()
+
+    def errors(self, steps: Steps) -> Any:
+        """Of actors that compute initial priorities: see `Collector`."""
+        return self._actor.errors(steps)
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these weights, and explore as belongs to their version."""
+        self._actor.load(weights, version)
+        self._follow(version)
 
 
 def own_environments(environments: int, rank: int, size: int) -> range:

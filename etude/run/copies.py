@@ -6,10 +6,10 @@ import copy
 import dataclasses
 from typing import Any
 
-import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
 from etude.run.run import Run
+from etude.training.assembly.agents import environment_arguments, learning_arguments
 from etude.training.learner import Learner
 
 OF_SETUP = (
@@ -28,8 +28,8 @@ def arguments_like(run: Run, **changes: Any) -> dict[str, Any]:
             "one of them."
         )
     config = dataclasses.replace(run.agent.config, **changes)
-    given = build.learning_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
-    given |= build.environment_arguments(run.environment)
+    given = learning_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
+    given |= environment_arguments(run.environment)
     given |= {name: getattr(run.setup, name) for name in OF_SETUP}
     context = run._context
     return {**given, "explorer": run.explorer, "rewrite": copy.deepcopy(run._rewrite) or None, "data": context.data}

@@ -21,9 +21,20 @@ from etude.protocols import Explorer
 from etude.rollout.state import given_up
 from etude.run.run import COMPONENTS, Run
 from etude.run.shared_rows import with_rows
-from etude.training import build
-from etude.training.build import exploration
-from etude.training.build.arguments import ARGUMENTS, AS_SAVED
+from etude.training.assembly import exploration
+from etude.training.assembly.agents import ARGUMENTS, AS_SAVED, with_hyperparameters
+from etude.training.assembly.described import (
+    built_as_described,
+    check_description,
+    config_from,
+    environment_from,
+    members_from,
+    policies_from,
+    taken_from,
+    train_only_from,
+)
+from etude.training.assembly.parts import rewriters_from
+from etude.training.assembly.replicas import resumed_directory
 from etude.training.sources import sources_from
 
 PER_ENVIRONMENT = ("returns", "waiting", "playing")  # arrays in the states of scales of rewards, and of leagues
@@ -119,7 +130,7 @@ def resumed(path: str | Path, *, trust: bool = False, devices: Any = None, **cha
     if Path(path).is_file():
         read_run(Path(path), COMPONENTS, ("replay",))  # says what else it may be
         raise ConfigError(f"{path} is a file. Give the run directory that it is in; etude.load reads a file alone.")
-    directory = build.resumed_directory(Path(path), trust, devices)
+    directory = resumed_directory(Path(path), trust, devices)
     try:
         loaded = directory.load(COMPONENTS)
         directory.notes += loaded.notes
@@ -160,32 +171,32 @@ def from_state(
             "weights, give a new Run start_from=."
         )
     state = present_state(state)
-    described, rest_given = build.check_description(state), config is not None or agent is not None or bool(setup)
+    described, rest_given = check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
         setup["replay_folder"], setup["rewrite"] = None, None  # they belong to the run that trains
-    own, made_with = build.environment_from(described, env, setup)
+    own, made_with = environment_from(described, env, setup)
     if not trust:
-        trust_.require(described, *build.taken_from(described, env, made_with, setup))
+        trust_.require(described, *taken_from(described, env, made_with, setup))
     if "learners" in described:
-        agent = build.members_from(described, agent)
-        setup.setdefault("train_only", build.train_only_from(described))
+        agent = members_from(described, agent)
+        setup.setdefault("train_only", train_only_from(described))
     fields = {name: setup.pop(name) for name in setup.keys() - set(ARGUMENTS)}
     if fields:
         trained = described["learners"] if "learners" in described else agent or described["algorithm"]
-        config = build.with_hyperparameters(trained, env, config, fields, lambda: build.config_from(described, fields))
+        config = with_hyperparameters(trained, env, config, fields, lambda: config_from(described, fields))
     elif agent is None and config is None:
-        config = build.config_from(described)
+        config = config_from(described)
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     if "rewrite" not in setup:
-        setup["rewrite"] = build.rewriters_from(described)
+        setup["rewrite"] = rewriters_from(described)
     settings = {**described["setup"], "devices": None, "engine": described["engine"], **setup, **made_with}
-    with build.built_as_described(env is not None, rest_given):
+    with built_as_described(env is not None, rest_given):
         run = Run(
             described["algorithm"] if agent is None else agent,
             counted_from(own, described.get("origins", ())),
             config=config,
-            policies=build.policies_from(described),
+            policies=policies_from(described),
             data=sources_from(described.get("data")),
             run_dir=run_dir,
             **settings,

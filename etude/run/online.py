@@ -6,12 +6,12 @@ import copy
 import dataclasses
 from typing import Any
 
-import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.offline.loading import CheckpointedData
 from etude.replay import MixedReplay
+from etude.training.assembly.agents import environment_arguments, learning_arguments
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.sources import Sources
@@ -34,8 +34,8 @@ def arguments(context: TrainingContext, algorithm: str, share: float, changed: d
     vars(agent).pop("learns_from", None)
     fields = [field.name for field in dataclasses.fields(agent.config) if field.init]
     config = dataclasses.replace(agent.config, **{name: changed.pop(name) for name in fields if name in changed})
-    given = build.learning_arguments(algorithm if algorithm in ALGORITHMS else agent, config)
-    given |= build.environment_arguments(context.environment)
+    given = learning_arguments(algorithm if algorithm in ALGORITHMS else agent, config)
+    given |= environment_arguments(context.environment)
     given |= {name: getattr(context.setup, name) for name in AS_BEFORE}
     return {**given, "data": _with_share(context.data, share), **changed}
 

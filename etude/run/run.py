@@ -26,7 +26,20 @@ from etude.offline.loading import RecordedData
 from etude.protocols import Explorer
 from etude.report import filming, history
 from etude.run import online
-from etude.training import build
+from etude.serving import preset_name
+from etude.training.assembly import exploration, starting
+from etude.training.assembly.agents import (
+    check_collects_steps,
+    check_replay,
+    check_takes_tasks,
+    environment_for,
+    fitted,
+    with_hyperparameters,
+)
+from etude.training.assembly.described import agents_for, check_algorithm, describe, with_own_generators
+from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
+from etude.training.assembly.parts import as_rewriters, context_for, data_for, engine_for, run_parts, with_environments
+from etude.training.assembly.replicas import check_alike, given_directory, replicas_for
 from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.learner import Learner
@@ -97,30 +110,30 @@ class Run:
             seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray,
             devices, strategy,
         )  # fmt: skip
-        config = build.with_hyperparameters(algorithm, named := build.preset_name(env), config, hyperparameters)
-        environment, self.explorer = build.environment_for(env, env_args, wrappers, frame_stack), explorer
+        config = with_hyperparameters(algorithm, named := preset_name(env), config, hyperparameters)
+        environment, self.explorer = environment_for(env, env_args, wrappers, frame_stack), explorer
         is_path(run_dir)  # refuses what is none
         self._claims = trust_.claims(environment, replay_folder)
         self.algorithm: str
         self.agent: Agent
-        self.algorithm, self.agent, self.environment, spaces, translation = build.fitted(
-            environment, lambda own: build.agents_for(algorithm, named, config, own, policies, train_only)
+        self.algorithm, self.agent, self.environment, spaces, translation = fitted(
+            environment, lambda own: agents_for(algorithm, named, config, own, policies, train_only)
         )
-        self.agent, sources = build.data_for(data, self.agent, self.environment, spaces)
-        build.exploration.check(self.agent, explorer, spaces)
-        replicas = build.replicas_for(self.agent, setup)
+        self.agent, sources = data_for(data, self.agent, self.environment, spaces)
+        exploration.check(self.agent, explorer, spaces)
+        replicas = replicas_for(self.agent, setup)
         self.group: Any = None if replicas is None else replicas.group
-        self.setup: Setup = build.with_environments(setup, self.algorithm, self.agent, named, replicas)
-        self.engine: Any = build.engine_for(self.agent, spaces, self.setup, replicas)
-        self._context = build.context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
-        self._rewrite = build.as_rewriters(rewrite)
-        parts = build.run_parts(self._context, explorer, self._rewrite)
+        self.setup: Setup = with_environments(setup, self.algorithm, self.agent, named, replicas)
+        self.engine: Any = engine_for(self.agent, spaces, self.setup, replicas)
+        self._context = context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
+        self._rewrite = as_rewriters(rewrite)
+        parts = run_parts(self._context, explorer, self._rewrite)
         self.learner: Any = parts.learner
         self._lifecycle, self._log_prob, self._estimator = parts.collecting, parts.log_prob, ScheduledEstimates(self)
-        self._started_from = None if start_from is None else build.start_from(start_from, self.learner)
-        self.policy: Any = build.TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
+        self._started_from = None if start_from is None else starting.start_from(start_from, self.learner)
+        self.policy: Any = TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
         self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
-        self._evaluator = build.evaluator_for(self.policy, self._context, self.learner, self)
+        self._evaluator = evaluator_for(self.policy, self._context, self.learner, self)
         self._loop = Loop(
             parts.learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
@@ -193,7 +206,7 @@ class Run:
             with a value for each step, or [E] for each episode that ended (the rows `final_index`). NaN is no value.
             It replaces the metric of this name; None removes it. A run that is loaded needs its metrics again.
         """
-        build.check_collects_steps(self.agent, f"metric {name!r}")
+        check_collects_steps(self.agent, f"metric {name!r}")
         self._metrics.set(name, function)
 
     @property
@@ -210,7 +223,7 @@ class Run:
         """
         task = task_data(task)
         if self.task is None:
-            build.check_takes_tasks(self._context, task)
+            check_takes_tasks(self._context, task)
         self._lifecycle.set_task(task)
 
     def stop(self) -> None:
@@ -231,13 +244,13 @@ class Run:
 
     def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
         end = self.step + whole_number(steps)
-        build.check_replay(self._has_replay, "train on")
+        check_replay(self._has_replay, "train on")
         self._evaluator.check(schedule)
         if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self._loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end, schedule.total or 0)
-        build.check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self._loop.learner)
+        check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self._loop.learner)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
@@ -298,7 +311,7 @@ class Run:
         Raises ConfigError for a run that steps its environment, or whose algorithm cannot learn online, and
         CheckpointError where changed fields need other networks.
         """
-        build.check_replay(self._has_replay, "go online")
+        check_replay(self._has_replay, "go online")
         run_dir = changed.pop("run_dir", None)
         run = Run(**online.arguments(self._context, self.algorithm, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
@@ -308,12 +321,12 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        found = build.describe(self._context, self.algorithm, self.explorer, self._rewrite, self.learner.progress.total)
+        found = describe(self._context, self.algorithm, self.explorer, self._rewrite, self.learner.progress.total)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
-        build.check_replay(self._has_replay, "save")
+        check_replay(self._has_replay, "save")
         task = {} if self.task is None else {"task": self.task}
         own = {"rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
         return self._described(self.learner.state() | own)
@@ -331,13 +344,13 @@ class Run:
         state = present_state(state)
         optional = ("replay", "layer_noise", "recorded", "learners", "leagues", "rewriters", "adapting", "task")
         held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation", "waiting"))
-        build.check_algorithm(held["description"], self.algorithm)
+        check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
         self._lifecycle.check_state(held["rollout"], self.learner.trained_weights())
         if "task" in held:
             check_stored_task(held["task"])
         self._evaluator.check_state(held)
-        state = build.with_own_generators(state, self.setup.seed)
+        state = with_own_generators(state, self.setup.seed)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:
@@ -369,7 +382,7 @@ class Run:
     def use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         """Save in a directory, as of `run_dir`."""
         self._owns_directory = is_path(run_dir)
-        self.directory: RunDirectory | None = build.given_directory(self.group, run_dir)
+        self.directory: RunDirectory | None = given_directory(self.group, run_dir)
         if self._owns_directory and self.directory is not None and self.chief:
             self.history.write_to(self.directory.metrics)
 

@@ -22,7 +22,7 @@ from etude.solo.policies import epsilons
 from etude.solo.regimes import Regime
 from etude.solo.settings import Settings
 from etude.training.learner import add_to_means
-from etude.training.progress import RunProgress, check_progress
+from etude.training.schedule import RunProgress, check_progress
 
 
 class EpisodeLearner:

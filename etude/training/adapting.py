@@ -16,7 +16,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
 from etude.config import RolloutConfig
 from etude.protocols import Engine, Replay, Weights
-from etude.training.update_schedule import UpdateSchedule
+from etude.training.schedule import UpdateSchedule
 
 
 class Adapting:

@@ -1,22 +1,29 @@
 """How good an agent is: whole episodes on environments of their own, with the agent's best actions and its normalisers
-frozen."""
+frozen; in this process, by workers while training goes on, or by a function of the user's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import EpisodeEnd
+from etude.base.data import EpisodeEnd, WorkerWarning
+from etude.base.errors import CallbackError
 from etude.base.seeding import generator
-from etude.envs import make_for_evaluation
+from etude.envs import make_environments, make_for_evaluation
+from etude.envs.faults import explain_error
 from etude.envs.tasks import task_data
-from etude.protocols import Environments, Explorer
+from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor, with_state
 from etude.rollout.episodes import EpisodeStatistics
+from etude.rollout.pool.acting import PortableActor
+from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
+from etude.rollout.pool.process import Failure, ProcessWorker
+from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 
 
 @dataclass(frozen=True)
@@ -170,3 +177,163 @@ def evaluate(
             statistics.reset(i)
             stateful.reset(i)
     return Evaluation.of([end for done in finished for end in done], cut_off, statistics.agents)
+
+
+EvaluationFunction = Callable[[Any], Any]  # called with the run
+RESERVED = ("mean_reward", "mean_ep_length", "cut_off")  # names under `eval/` that are taken
+
+
+def evaluate_with(function: EvaluationFunction, run: Any, step: int, target: float | None) -> Evaluation:
+    """What `function(run)` found: see docs/training.md. step: of the run. target: that returns are compared with.
+
+    Raises CallbackError where it raises, or returns something else.
+    """
+    found = _called(function, run, step)
+    if target is not None and not found.returns:
+        raise CallbackError(
+            f"Evaluation function {_name(function)} returned no returns at step {step:,}, and target = {target} is "
+            "compared with their mean. Return {'returns': [...], ...}, or leave the target out."
+        )
+    return found
+
+
+def _called(function: EvaluationFunction, run: Any, step: int) -> Evaluation:
+    name = _name(function)
+    try:
+        found = function(run)
+    except Exception as error:
+        raised = f"Evaluation function {name} raised {explain_error(error)} at step {step:,}."
+        raise CallbackError(raised, error) from None
+    if isinstance(found, Evaluation):
+        return found
+    given = dict(found) if isinstance(found, Mapping) else {"returns": found}
+    returns = _returns(given.pop("returns", ()))
+    metrics = {key: number for key, value in given.items() if (number := _number(value)) is not None}
+    wrong = [key for key in given if key not in metrics or not isinstance(key, str) or key in ("", *RESERVED)]
+    if returns is None or wrong or not (returns or metrics):
+        got = f"{wrong[0]!r}: {given[wrong[0]]!r}" if wrong else repr(found)
+        raise CallbackError(
+            f"Evaluation function {name} returned {got[:200]} at step {step:,}; expected the returns of episodes "
+            "(numbers), an Evaluation, or a dict of numbers by name, in which 'returns' may hold the returns of "
+            f"episodes. Names other than {', '.join(RESERVED)}."
+        )
+    return Evaluation(returns, (), metrics=metrics)
+
+
+def _name(function: EvaluationFunction) -> str:
+    return getattr(function, "__name__", type(function).__name__)
+
+
+def _returns(given: Any) -> tuple[float, ...] | None:
+    """The returns of episodes; None where they are none."""
+    try:
+        array = np.asarray(given, np.float64)
+    except (TypeError, ValueError):
+        return None
+    return tuple(array.reshape(-1).tolist()) if array.ndim <= 1 and not np.isnan(array).any() else None
+
+
+def _number(value: Any) -> float | None:
+    """A number, of whatever library; None for what is none."""
+    try:
+        return None if isinstance(value, str | bytes) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+OPTIONS = PoolOptions()
+
+
+class PlayRequest(NamedTuple):
+    """What a worker is to play: its environments' part of a request, with these weights."""
+
+    request: EvaluationRequest
+    columns: np.ndarray
+    weights: Weights
+
+
+class EvaluationWorkers:
+    """Processes that play evaluations, one at a time. Results do not depend on how many they are, nor on when they
+    play.
+
+    make_actor: called in a worker, which loads the weights of each evaluation. env: as `Run` takes it. All of it
+    travels by cloudpickle. environments: that are played side by side, split among the workers.
+    """
+
+    def __init__(
+        self,
+        make_actor: Callable[[], PortableActor],
+        explorer: Explorer,
+        env: Any,
+        seed: int,
+        environments: int,
+        workers: int,
+    ):
+        server = functools.partial(EvaluationServer, make_actor, explorer, env)
+        self._workers = [
+            ProcessWorker(
+                i, columns, share_memory(len(columns), ()), server, "Evaluation worker", "its episodes are played again"
+            )
+            for i, columns in enumerate(split_environments(environments, workers))
+        ]
+        make = functools.partial(make_environments, env, run_seed=seed)
+        self._supervisor = WorkerSupervisor(self._workers, make, seed, OPTIONS)
+        self._requests: dict[int, PlayRequest] = {}
+        self._found: dict[int, Evaluation] = {}
+
+    def start(self, request: EvaluationRequest, weights: Weights) -> None:
+        """Begin to play, in the workers. request: with a seed; for the environments that the workers were made for."""
+        self._found.clear()
+        for worker in self._workers:
+            self._requests[worker.number] = PlayRequest(request, np.array(worker.columns), weights)
+            worker.ask(self._requests[worker.number])
+
+    def result(self, stopped: Callable[[], bool]) -> Evaluation | None:
+        """What was played since `start`, once it is complete; None where `stopped` says so before. A worker that died
+        or hangs is replaced, and plays its part again. Raises what the environment raised."""
+        while waiting := [worker for worker in self._workers if worker.number not in self._found]:
+            for worker, answer in self._supervisor.wait(waiting, stopped):
+                if isinstance(answer, Failure):
+                    self._supervisor.replace(worker, answer)
+                    worker.ask(self._requests[worker.number])
+                else:
+                    worker.failures, self._found[worker.number] = 0, answer
+            if stopped():
+                return None
+        return Evaluation.joined(self._found[worker.number] for worker in self._workers)
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why."""
+        return [str(text) for text in self._supervisor.take_warnings() if isinstance(text, WorkerWarning)]
+
+    def close(self) -> None:
+        """End the workers; what they play is lost. May be called twice."""
+        self._supervisor.close()
+
+
+class EvaluationServer:
+    """Plays what is requested, in a worker. Every evaluation has new environments, as in the process that trains."""
+
+    def __init__(
+        self,
+        make_actor: Callable[[], PortableActor],
+        explorer: Explorer,
+        env: Any,
+        environments: Environments,
+        memory: SharedMemory,
+        generation: int,
+    ):
+        environments.close()
+        self._actor, self._explorer, self._env = make_actor(), explorer, env
+        self._counters = memory.counter_array()
+
+    def serve(self, request: PlayRequest, channel: WorkerChannel) -> None:
+        """Play, and send the `Evaluation`."""
+        self._actor.load(request.weights)
+        played = request.request._replace(env=self._env)
+        channel.send(play(played, request.columns, self._actor, self._explorer, self._count_step))
+
+    def _count_step(self) -> bool:
+        """The parent sees by it that this process does not hang."""
+        self._counters[0] += 1
+        return False

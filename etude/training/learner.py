@@ -26,8 +26,7 @@ from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
 from etude.training.adapting import Adapting
-from etude.training.progress import RunProgress, check_progress
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue, check_progress
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 

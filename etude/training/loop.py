@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple, Protocol
@@ -14,9 +15,43 @@ from etude.base.errors import CallbackError, EnvironmentFault, NumericalError, R
 from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.engines.divergence import Divergence
 from etude.protocols import ProcessGroup, Weights
-from etude.training.processes import LoopProcesses
-from etude.training.progress import RunProgress
-from etude.training.schedule import Schedule
+from etude.training.schedule import RunProgress, Schedule
+
+
+class LoopProcesses:
+    """The processes that run one loop together; `group` is None where there is one.
+
+    give_up: ends the rollout of this process, whose state is no longer gathered.
+    """
+
+    def __init__(self, group: ProcessGroup | None, give_up: Callable[[], None]):
+        self._group, self._give_up = group, give_up
+
+    def requests(self, stop: str | None, save: bool) -> tuple[str | None, bool]:
+        """(the reason to stop, whether to save), as was asked of any process."""
+        if self._group is None:
+            return stop, save
+        asked = self._group.gather("requests", (stop, save))
+        return next((reason for reason, _ in asked if reason is not None), None), any(each for _, each in asked)
+
+    def failed(self, error: BaseException | None) -> None:
+        """An error, if there is one, ends the loop: the group ends with it, unless all processes raise it."""
+        in_all = error is None or getattr(error, "in_all_processes", False)
+        if self._group is not None and not in_all:
+            self._group.leave(f"{type(error).__name__}: {error}")
+            self._give_up()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What fails within, or may fail in this process alone, such as a reporter: the group ends with it."""
+        try:
+            yield
+        except GeneratorExit:  # events that nobody asked for any more
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+
 
 Measure = Callable[[tuple[Steps, ...], int], dict[str, np.ndarray]]
 

@@ -1,18 +1,93 @@
-"""When a run evaluates, estimates and saves, and how long it is."""
+"""What a run counts, when it learns, and when it evaluates, estimates and saves."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Integral
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 
 from etude.base import checks
+from etude.base.checks import MOST, Stored
+from etude.base.data import CollectedSteps
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.envs.configured import is_plain
+from etude.protocols import Replay
 from etude.training.evaluate import EvaluationRequest
-from etude.training.progress import RunProgress
+
+
+@dataclass
+class RunProgress:
+    """All of it is in a run's checkpoints."""
+
+    step: int = 0  # environment steps
+    total: int = 0  # environment steps that the schedules are stretched over
+    gradient_steps: int = 0  # gradient steps
+    phases: int = 0  # off-policy: learning phases that were due so far, those of the warm-up included
+    episodes: int = 0
+    best: float | None = None  # the highest mean return of an evaluation
+    seconds: float = 0.0
+    evaluation_steps: int = 0  # environment steps that evaluations took while training
+    evaluation_cost: int = 0  # of these, the last evaluation's
+    evaluation_due: bool = False  # it was stopped in the middle, and takes place when the run goes on
+    since: int = 0  # the step at which the number of environments changed last: time steps are counted from there
+
+    def count(self, steps: CollectedSteps) -> None:
+        """Count what was collected."""
+        self.step += len(steps)
+        self.episodes += len(steps.episodes)
+
+    def begun(self, environments: int) -> int:
+        """How many environments, the first ones, have taken the time step that the others still have to take."""
+        return (self.step - self.since) % environments
+
+
+def check_progress(saved: Stored, more: Iterable[str] = ()) -> dict[str, Stored]:
+    """The fields of a `RunProgress`, and `more`. Raises CheckpointError where they are not."""
+    held = saved.fields((*_ALWAYS, *more), _LATER)
+    step = held["step"].whole()
+    for name in ("total", "gradient_steps"):
+        held[name].whole()
+    for name in ("phases", "episodes"):  # each took a step
+        held[name].whole(0, step)
+    if held["best"].value is not None:
+        held["best"].number()
+    held["seconds"].number(0)
+    for name in held.keys() & set(_LATER):
+        held[name].flag() if name == "evaluation_due" else held[name].whole(0, step if name == "since" else MOST)
+    return held
+
+
+_LATER = ("evaluation_steps", "evaluation_cost", "evaluation_due", "since")  # older files have none
+_ALWAYS = tuple(field.name for field in fields(RunProgress) if field.name not in _LATER)
+
+
+class UpdatesDue(NamedTuple):
+    """A learning phase: gradient steps, each on a batch of `size` examples. 0 gradient steps: none is due.
+
+    steps: those of the run that the phase is for, over which schedules of hyperparameters are averaged; 0: their value
+        now. With 0 gradient steps, a phase before learning starts: noise in layers is drawn anew.
+    """
+
+    gradient_steps: int
+    size: int
+    steps: int = 0
+
+
+class UpdateSchedule(Protocol):
+    """Asked by the learner. N is the number of environments that are collected from in one call."""
+
+    def steps_until_update(self, step: int, stored: int) -> int | None:
+        """Time steps of all environments until the next learning phase, at environment step `step` with `stored` rows
+        in the replay; None: one whole episode of each environment."""
+
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
+        """The learning phase that is due now; `progress.phases` may count it."""
+
+    def after_updates(self, replay: Replay) -> None:
+        """A learning phase is over: on-policy schedules clear the replay."""
+
 
 OPTIONAL = ("evaluate_every", "save_every", "evaluate_steps", "estimate_every", "total")  # counts that may be None
 

@@ -9,8 +9,7 @@ from typing import Any, Protocol
 
 from etude.base.errors import ConfigError
 from etude.rollout.pool.channel import SharedMemory, WorkerChannel
-from etude.rollout.pool.handle import Failure, Worker, WorkerBackend
-from etude.rollout.pool.process import ProcessBackend
+from etude.rollout.pool.process import Failure, ProcessBackend, Worker, WorkerBackend
 from etude.rollout.pool.ray_workers import RayBackend
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings

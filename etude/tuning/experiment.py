@@ -16,8 +16,8 @@ from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
 from etude.envs import name_of
 from etude.envs.configured import is_plain
-from etude.training import build
-from etude.training.build.arguments import OF_ENVIRONMENT
+from etude.training.assembly.agents import OF_ENVIRONMENT, config_for, environment_for, fitted, with_hyperparameters
+from etude.training.assembly.described import agents_for, environment_from, plain_config, plain_environment, taken_from
 from etude.training.kinds import kind_of
 from etude.tuning.journal import FORMAT
 
@@ -60,15 +60,15 @@ class Experiment:
                 f"A study takes no {', '.join(sorted(refused))}: each trial has a run directory of its own."
             )
         engines.choose(options.get("engine", "auto"))  # raises where there is none, before there is a folder
-        config = build.with_hyperparameters(algorithm, env, config, fields)
-        environment = build.environment_for(env, *map(options.get, OF_ENVIRONMENT))
+        config = with_hyperparameters(algorithm, env, config, fields)
+        environment = environment_for(env, *map(options.get, OF_ENVIRONMENT))
         policies = options.get("policies")
-        build.fitted(environment, lambda own: build.agents_for(algorithm, env, config, own, policies, None))
+        fitted(environment, lambda own: agents_for(algorithm, env, config, own, policies, None))
         if isinstance(algorithm, Agent):
             return Experiment(algorithm, env, algorithm.config, options, None)
         algorithm = named(algorithm)
         preset = presets.lookup(algorithm, env) if isinstance(env, str) else None
-        config = build.config_for(algorithm, env) if config is None else config
+        config = config_for(algorithm, env) if config is None else config
         return Experiment(algorithm, env, config, options, preset.steps if preset else None)
 
     @property
@@ -100,14 +100,14 @@ class Experiment:
 
     def header(self) -> dict[str, Any]:
         """What it is, as plain data, with signatures of what its environment imports."""
-        config, functions = build.plain_config(self.config)
+        config, functions = plain_config(self.config)
 
-        environment = build.environment_for(self.env, *map(self.options.get, OF_ENVIRONMENT))
+        environment = environment_for(self.env, *map(self.options.get, OF_ENVIRONMENT))
         return {
             "format": FORMAT,
             "algorithm": self.algorithm_name,
             "own_agent": isinstance(self.algorithm, Agent),
-            **build.plain_environment(environment),
+            **plain_environment(environment),
             "config": config,
             "functions": functions,
             "options": {name: _plain(value) for name, value in sorted(self.options.items())},
@@ -161,7 +161,7 @@ def experiment_from(held: Mapping[str, Any], given: Mapping[str, Any], trusted: 
     if held["functions"] and not {"config", "algorithm"} & given.keys():
         what = ", ".join(held["functions"].values())
         raise ConfigError(f"This study's config has the function {what}, which is not stored: give config= again.")
-    environment, made_with = build.environment_from(dict(held), given.get("env"), dict(given))
+    environment, made_with = environment_from(dict(held), given.get("env"), dict(given))
     options = {name: value for name, value in held["options"].items() if name not in given}
     for name, value in options.items():
         if not _stored(value):
@@ -169,9 +169,7 @@ def experiment_from(held: Mapping[str, Any], given: Mapping[str, Any], trusted: 
                 f"This study was given {name} = {value!r}, which is not stored: give it again, as {name}=."
             )
     if not trusted:
-        trust.require(
-            held, *build.taken_from(dict(held), given.get("env"), made_with, {"replay_folder": None, **given})
-        )
+        trust.require(held, *taken_from(dict(held), given.get("env"), made_with, {"replay_folder": None, **given}))
     found |= {"env": environment, **options}
     found.setdefault("algorithm", held["algorithm"])
     if "config" not in given and not held["own_agent"]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.config_json import from_json
-from etude.training.build import plain_config
+from etude.training.assembly.described import plain_config
 
 
 @dataclass(frozen=True)

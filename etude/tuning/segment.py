@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import etude.checkpoint as checkpoint
-import etude.training.build as build
 from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated, Event, Finished, Warned
@@ -22,6 +21,7 @@ from etude.report.json_lines import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.run.group import CompiledFunctions
 from etude.run.shared_rows import SharedReplay, with_rows
+from etude.training.assembly.agents import learning_arguments, loading_arguments
 from etude.training.callbacks import CallbackList, as_list
 from etude.tuning.experiment import loading_options
 from etude.tuning.genome import Genome, genome_from_json
@@ -279,7 +279,7 @@ class TrialRuns:
                 return settings.fit(child, state, parent, segment.change)
 
             return self._loaded(state, genome, directory, fit), []
-        made = build.learning_arguments(settings.algorithm, genome.config)
+        made = learning_arguments(settings.algorithm, genome.config)
         run = Run(**made, env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
         run.learner.progress.total = settings.plan.steps
         return run, []
@@ -291,7 +291,7 @@ class TrialRuns:
         directory: RunDirectory,
         fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Run:
-        given = build.loading_arguments(self._settings.algorithm, genome.config)
+        given = loading_arguments(self._settings.algorithm, genome.config)
         given |= loading_options(self._settings.options)
         run = from_state(state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given)
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)

@@ -54,8 +54,8 @@ from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.multi_agent.joint import joined_spaces
 from etude.protocols import Explorer
-from etude.training.build import best_for, multi_agent_for
-from etude.training.build.exploration import explorer_for
+from etude.training.assembly.agents import multi_agent_for
+from etude.training.assembly.exploration import best_for, explorer_for
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)

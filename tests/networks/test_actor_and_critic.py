@@ -5,7 +5,7 @@ import json
 from etude.algorithms.ppo import PPOConfig
 from etude.checkpoint.config_json import from_json
 from etude.networks import ActorCritic, Conv, Mlp
-from etude.training.build.described import plain_config
+from etude.training.assembly.described import plain_config
 
 
 def test_a_spec_is_the_network_of_both():

@@ -12,7 +12,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.networks import Conv, Mlp
 from etude.networks.encoding import Image
 from etude.networks.specs import NATURE, filters_for
-from etude.training.build.agents import agent_for
+from etude.training.assembly.agents import agent_for
 
 
 def bytes_of(*shape, high=255):

@@ -12,7 +12,8 @@ from etude.algorithms.ppo import PPO
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
 from etude.presets.preset import ATARI
-from etude.training.build import environment_for, with_environments
+from etude.training.assembly.agents import environment_for
+from etude.training.assembly.parts import with_environments
 from etude.training.setup import Setup
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]

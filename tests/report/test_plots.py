@@ -15,7 +15,7 @@ from etude.report import Curve, JsonLines, draw_run, draw_runs, plot, read_recor
 from etude.report.configurations import compared
 from etude.report.series import EVALUATION, TRAINING, Series, find_runs
 from etude.report.statistics import aggregate
-from etude.training.build.described import plain_environment
+from etude.training.assembly.described import plain_environment
 
 
 def series(steps, returns, episodes):

@@ -16,7 +16,7 @@ from etude import Mlp, Recurrent, Run
 from etude.base.errors import ConfigError, SpaceError
 from etude.envs import make_environment
 from etude.rollout import SingleEpisode
-from etude.training.build import best_for
+from etude.training.assembly.exploration import best_for
 
 
 class Still(gym.Env):

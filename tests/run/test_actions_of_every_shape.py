@@ -15,7 +15,7 @@ from etude.algorithms import ALGORITHMS, BCConfig, for_several
 from etude.base.errors import SpaceError
 from etude.base.events import Collected
 from etude.envs import make_environments
-from etude.training.build import check_spaces
+from etude.training.assembly.agents import check_spaces
 
 SEEN = np.zeros(2, np.float32)
 BOTH = ACTIONS[-1].space

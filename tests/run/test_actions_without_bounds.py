@@ -13,7 +13,7 @@ from etude.base.errors import SpaceError
 from etude.base.spaces import Spaces
 from etude.multi_agent.policies import MultiAgent
 from etude.offline import canonical
-from etude.training.build.usable import uses_data
+from etude.training.assembly.agents import uses_data
 
 INF = np.inf
 FREE = {"a2c", "a3c", "appo", "impala", "ppo", "recurrent_ppo", "reinforce", "gail", "airl"}

@@ -17,7 +17,7 @@ from etude.algorithms import ALGORITHMS, DQN, PPO, DQNConfig
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
 from etude.presets import lookup
-from etude.training.build.arguments import AS_SAVED, OF_ENVIRONMENT, OWN
+from etude.training.assembly.agents import AS_SAVED, OF_ENVIRONMENT, OWN
 from etude.training.schedule import Schedule
 
 

@@ -14,7 +14,7 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.envs import ConfiguredEnvironment
 from etude.envs.imports import imported_by
 from etude.presets.preset import ATARI, ATARI_PREPROCESSING
-from etude.training.build import environment_for
+from etude.training.assembly.agents import environment_for
 
 PONG = "ALE/Pong-v5"
 WRAPPERS = ATARI_PREPROCESSING.wrappers
@@ -127,5 +127,5 @@ def test_a_run_that_was_saved_before_presets_wrapped_environments_gains_no_wrapp
         described = {**run.description(), "environment": PONG, "environment_is_named": True}
     for name in ("wrappers", "wrappers_are_named", "environment_args", "frame_stack"):
         described.pop(name)
-    env, made_with = etude.training.build.environment_from(described, None, {})
+    env, made_with = etude.training.assembly.environment_from(described, None, {})
     assert environment_for(env, made_with["env_args"], made_with["wrappers"], made_with["frame_stack"]) == PONG

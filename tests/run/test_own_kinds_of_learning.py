@@ -17,7 +17,7 @@ from etude.config import Config
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.replay import Buffer, Ring
 from etude.training.kinds import LearningKind
-from etude.training.update_schedule import UpdatesDue
+from etude.training.schedule import UpdatesDue
 
 
 class Bandit(gym.Env):

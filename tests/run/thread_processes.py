@@ -57,7 +57,7 @@ class ThreadGroup(MessageGroup):
 def in_processes(size, monkeypatch, body):
     """What `body(rank)` returned, or the error that it raised, in each of so many processes."""
     exchange, own = Exchange(size), threading.local()
-    found = "etude.training.build.replicas.engines.replicas_for"
+    found = "etude.training.assembly.replicas.engines.replicas_for"
     monkeypatch.setattr(found, lambda *_: Replicas(size, "cpu", group=own.group) if size > 1 else None)
 
     def process(rank):

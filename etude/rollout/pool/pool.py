@@ -27,7 +27,7 @@ from etude.rollout.pool.channel import (
     weights_in,
     weights_size,
 )
-from etude.rollout.pool.handle import Failure, Worker
+from etude.rollout.pool.process import Failure, Worker
 from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
 from etude.rollout.rows import EndedEpisodes, Rows, Template
 from etude.rollout.state import Ahead, answers, notes, pack, unpack

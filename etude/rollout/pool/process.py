@@ -1,20 +1,31 @@
-"""One worker process as its parent has it: started, asked, listened to and ended."""
+"""A worker as its parent has it, in a process of this machine: started, asked, listened to and ended.
+
+Importing what a worker needs takes longer than anything else that it does before its first time step. So the workers
+of a pool are forks of one process that has imported it once; it holds no thread, framework or module of the user. Linux
+gives the children of a process that ends to an ancestor which asks for them.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import multiprocessing
 import os
 import pickle
+import pickletools
 import secrets
 import signal
 import socket
 import struct
 import sys
+import threading
 import types
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any
+from typing import Any, Protocol
 
 from etude.base.forks import check_own_workers
 from etude.envs import closing
@@ -24,6 +35,7 @@ from etude.rollout.pool.channel import (
     STEP,
     Closing,
     Garbled,
+    MakeServer,
     NotificationPipe,
     SharedMemory,
     WithTask,
@@ -31,8 +43,201 @@ from etude.rollout.pool.channel import (
     new_buffer,
     share_memory,
 )
-from etude.rollout.pool.forked import ForkedProcess, adopting, can_adopt, modules_named_by
-from etude.rollout.pool.handle import Failure, Worker
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker does not answer."""
+
+    reason: str
+    detail: str = ""  # its traceback, or the stacks of its threads
+
+    @property
+    def indented(self) -> str:
+        return "".join(f"\n    {line}" for line in self.detail.splitlines())
+
+
+class Worker(ABC):
+    """One worker, and this end of what it shares with its parent.
+
+    columns: its environment indices. make_server: what it does for its parent; travels by cloudpickle. kind, loss: in
+        messages, what it is called, and what is lost when it is replaced.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        columns: list[int],
+        memory: SharedMemory,
+        make_server: MakeServer,
+        kind: str = "Worker",
+        loss: str = "its open episodes dropped",
+    ):
+        self.number: int = number
+        self.columns: list[int] = columns
+        self.memory: SharedMemory = memory
+        self.make_server: MakeServer = make_server
+        self.loss: str = loss
+        self._kind = kind
+        self.counters: Any = memory.counter_array()
+        self.failures = 0  # since something that it collects was whole
+        self.generation = 0
+        self.silent: float = 0.0  # seconds that we waited without a time step of it
+        self._seen = 0
+        self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
+
+    def __str__(self) -> str:
+        if not self.columns:
+            return f"{self._kind} {self.number}"
+        first, last = self.columns[0], self.columns[-1]
+        numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
+        return f"{self._kind} {self.number} ({numbers})"
+
+    @abstractmethod
+    def launch(self, job: bytes) -> None:
+        """Start it. job: with the present task."""
+
+    @staticmethod
+    def launch_all(workers: Sequence[Any], job_of: Callable[[Any], bytes]) -> None:
+        """Start these workers, all of one class. job_of: the job of each."""
+        for worker in workers:
+            worker.launch(job_of(worker))
+
+    @abstractmethod
+    def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
+        """Send a request, and the task if it is new. If nobody is there to read it, waiting for the answer shows
+        that. buffers: those that the worker reads with it."""
+
+    @abstractmethod
+    def receive(self, seconds: float) -> Any:
+        """The next message or Failure; None if neither comes in time."""
+
+    @abstractmethod
+    def answer(self) -> Any:
+        """The next message, or the Failure of a worker that has died or sent something else. Only of one that
+        `ready` has returned."""
+
+    @staticmethod
+    @abstractmethod
+    def ready(workers: list[Any], seconds: float) -> list[Any]:
+        """Those of these workers, all of one class, that have answered or died; none if none does in time."""
+
+    def allow(self, seconds: float) -> None:
+        """Start to wait, with so much time more than usual."""
+        self.silent, self._seen = -seconds, int(self.counters[0])
+
+    def waited(self, seconds: float) -> float:
+        """Count so many seconds of waiting; returns how long the worker has not taken a time step."""
+        taken = int(self.counters[0])
+        self.silent = 0.0 if taken != self._seen else self.silent + seconds
+        self._seen = taken
+        return self.silent
+
+    @abstractmethod
+    def hung(self) -> Failure:
+        """The failure of a worker that hangs, with the stacks of its threads if it can still write them."""
+
+    @abstractmethod
+    def end(self, grace: float) -> None:
+        """Make sure that it has ended: by force after `grace` seconds, or more if it is closing its environments. May
+        be called twice."""
+
+    @property
+    @abstractmethod
+    def running(self) -> bool:
+        """Whether it was started and has not been ended."""
+
+
+class WorkerBackend(Protocol):
+    """Where the workers of a pool run."""
+
+    worker: type[Worker]
+    deadline: float  # seconds without a time step after which a worker counts as stuck, unless the options say others
+
+    def new_buffer(self, size: int) -> Any:
+        """Bytes that a worker and its parent write and read."""
+
+    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> SharedMemory:
+        """The memory of a worker of so many environments. weights: a buffer that all workers read."""
+
+    def publish(self, weights: Any) -> None:
+        """Workers read what was written to their buffer of weights with their next request."""
+
+
+_SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
+_one_at_a_time = threading.Lock()  # what adopting changes is of the whole process
+
+
+class ForkedProcess:
+    """What pools need of a `multiprocessing.Process`. forking: the process that forked it; the pipe that shows workers
+    the end of this process is that one's, and closes when it is collected."""
+
+    def __init__(self, number: int, forking: Any):
+        self.pid: int = number
+        self._forking = forking
+        self.sentinel: int = os.pidfd_open(number)
+        self._exitcode: int | None = None
+
+    @property
+    def exitcode(self) -> int | None:
+        """Its exit code, or less the signal that ended it; None while it runs."""
+        with contextlib.suppress(ChildProcessError):
+            if self._exitcode is None and (ended := os.waitpid(self.pid, os.WNOHANG))[0]:
+                self._exitcode = os.waitstatus_to_exitcode(ended[1])
+        return self._exitcode
+
+    def join(self, seconds: float | None = None) -> None:
+        """Wait for its end, at most so many seconds."""
+        wait([self.sentinel], seconds)
+
+    def kill(self) -> None:
+        """End it by force."""
+        if self.exitcode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Take its exit code from the system, which then forgets it. Only once it has ended."""
+        self.exitcode  # noqa: B018
+        os.close(self.sentinel)
+
+
+def can_adopt() -> bool:
+    """Whether this system has what it takes, and the program does not ask for "spawn"."""
+    if sys.platform != "linux" or multiprocessing.get_start_method(allow_none=True) == "spawn":
+        return False
+    with contextlib.suppress(OSError):
+        os.close(os.pidfd_open(os.getpid()))
+        return _is_subreaper() is not None and os.path.exists("/proc/self/fd")
+    return False
+
+
+@contextlib.contextmanager
+def adopting() -> Iterator[None]:
+    """Children of a process that ends here become children of this one."""
+    with _one_at_a_time:
+        before = _is_subreaper()
+        _prctl(_SET_CHILD_SUBREAPER, 1)
+        try:
+            yield
+        finally:
+            _prctl(_SET_CHILD_SUBREAPER, int(bool(before)))
+
+
+def modules_named_by(job: bytes) -> list[str]:
+    """The modules of etude that are named in a pickle."""
+    names = {name for _, name, _ in pickletools.genops(job) if isinstance(name, str) and name.startswith("etude.")}
+    return sorted(names & sys.modules.keys())
+
+
+def _is_subreaper() -> bool | None:
+    found = ctypes.c_int()
+    return bool(found.value) if _prctl(_GET_CHILD_SUBREAPER, ctypes.byref(found)) else None
+
+
+def _prctl(option: int, argument: Any) -> bool:
+    return ctypes.CDLL(None).prctl(option, argument, 0, 0, 0) == 0
+
 
 _SAFE = "PYTHONSAFEPATH"
 _CUT_OFF = 10  # seconds without a byte, in the middle of a message, after which the rest of it will not come

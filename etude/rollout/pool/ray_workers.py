@@ -18,7 +18,7 @@ from etude.base.errors import ConfigError
 from etude.envs import closing
 from etude.rollout.pool.acting import BufferRead
 from etude.rollout.pool.channel import SharedMemory, WithTask
-from etude.rollout.pool.handle import Failure, Worker
+from etude.rollout.pool.process import Failure, Worker
 from etude.rollout.pool.ray_actor import Message, Start, WorkerActor, progress_of
 
 LOCAL = "local"  # the address of a Ray that is started on this machine, and ends with this process

@@ -18,8 +18,7 @@ from etude.protocols import Environments
 from etude.rollout.episodes import Lost
 from etude.rollout.fragments import Outcome
 from etude.rollout.pool.channel import STEP, RestoreState, SaveState, SharedMemory, WorkerChannel
-from etude.rollout.pool.handle import Failure
-from etude.rollout.pool.process import ProcessWorker
+from etude.rollout.pool.process import Failure, ProcessWorker
 from etude.rollout.pool.supervisor import WorkerSupervisor
 from etude.rollout.rows import Carver
 

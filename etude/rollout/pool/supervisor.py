@@ -24,8 +24,7 @@ from etude.base.spaces import Spaces, zeros
 from etude.envs.faults import TracebackText, text_of
 from etude.protocols import Environments
 from etude.rollout.pool.channel import Job, Note, Raised, Ready
-from etude.rollout.pool.handle import Failure, Worker, WorkerBackend
-from etude.rollout.pool.process import ProcessBackend
+from etude.rollout.pool.process import Failure, ProcessBackend, Worker, WorkerBackend
 
 _MAIN = "__main__:"
 _STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least

@@ -12,13 +12,11 @@ from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
-from etude.training.kinds.context import TrainingContext
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning
-from etude.training.kinds.kind import LearningKind
-from etude.training.kinds.off_policy import OffPolicyLearning, OffPolicySequenceLearning
+from etude.training.kinds.kind import LearningKind, TrainingContext
+from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning
 from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
-from etude.training.kinds.online import OfflineToOnlineLearning
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),

@@ -23,12 +23,10 @@ from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import Advantages, GradientQueue, Ring
 from etude.rollout import AsyncGradients, LocalActorLearners, PoolOptions, RemoteActorLearners, split_environments
 from etude.training.adapting import Adapting, refuse_rules
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind, backend_for
+from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for
 from etude.training.kinds.on_policy import sampled
-from etude.training.progress import RunProgress
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.setup import Setup
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
 class AsyncGradientLearning(LearningKind):

@@ -21,10 +21,8 @@ from etude.replay import EpisodeBatch, EpisodeReturns, Fitness
 from etude.replay.episode_batch import power_of_two
 from etude.serving import clients_of
 from etude.training.adapting import Adapting, refuse_rules
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind
-from etude.training.progress import RunProgress
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
+from etude.training.kinds.kind import LearningKind, TrainingContext
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least
 

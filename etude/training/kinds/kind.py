@@ -1,4 +1,7 @@
-"""What every kind of learning has in common. Defaults are those of learning from steps that one policy collects."""
+"""What every kind of learning has in common, what it makes its parts from, and recorded transitions as a replay.
+
+Defaults are those of learning from steps that one policy collects.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,6 +20,7 @@ from etude.agent import ActsBy, Agent
 from etude.base import trees
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
+from etude.base.seeding import generator
 from etude.base.spaces import Space, Spaces, zeros
 from etude.config import Config
 from etude.engines.numpy import NumpyEngine
@@ -25,7 +31,9 @@ from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
 from etude.explore import AdjustedExplorer, ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
 from etude.multi_agent.policies import MultiAgent
-from etude.protocols import Engine, Environments, Explorer, Replay, Rollout
+from etude.offline.loading import RecordedData
+from etude.protocols import Engine, Environments, Explorer, ProcessGroup, Replay, Rollout
+from etude.replay import Buffer, MixedReplay, OneStep, RecordedTerms, Ring, Uniform, View
 from etude.rewrite import Rewriters
 from etude.rollout import (
     FollowingActor,
@@ -42,14 +50,123 @@ from etude.rollout import (
 )
 from etude.serving import clients_of
 from etude.training.adapting import Adapting
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.recorded import store_recorded, terms_of
 from etude.training.learner import Learner, LearnerParts
 from etude.training.loop import Collecting, Learning, RunLearning
 from etude.training.rollout_lifecycle import RolloutLifecycle
+from etude.training.schedule import UpdateSchedule
 from etude.training.setup import Setup
-from etude.training.sources import Sources
-from etude.training.update_schedule import UpdateSchedule
+from etude.training.sources import SAMPLER, Sources
+
+
+@dataclass(frozen=True)
+class TrainingContext:
+    """One agent, its engine and its environment, and the settings of their run.
+
+    environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes and their
+    shares, for the kinds that use them. terms: those that terms of a loss read, by the term's name.
+    group: the processes that train the run, where there are several.
+    """
+
+    agent: Agent
+    engine: Engine
+    environment: Any
+    setup: Setup
+    data: Sources | None = None
+    terms: dict[str, RecordedData] = field(default_factory=dict)
+    group: ProcessGroup | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of environments."""
+        assert self.setup.environments is not None
+        return self.setup.environments
+
+    @property
+    def team(self) -> tuple[int, ...]:
+        """The shape of one step's rewards: () for one agent, (agents,) for several."""
+        agents = self.engine.spaces.agents
+        return () if agents is None else (len(agents),)
+
+    def recorded(self) -> RecordedData:
+        """The data, for kinds that need one source."""
+        assert self.data is not None and self.data.single is not None
+        return self.data.single
+
+
+@dataclasses.dataclass(frozen=True)
+class BufferRequest:
+    """What a buffer of a replay is for.
+
+    capacity: rows of all environments. environments: that its rows come from; recorded episodes follow each other as
+    those of one. source: the number of the recorded data in a mixture; None: the only buffer, or what is collected.
+    recorded: whether its rows are recorded ones.
+    """
+
+    capacity: int
+    environments: int
+    source: int | None
+    recorded: bool
+
+    def stream(self, name: str) -> str:
+        """The name of a generator of this buffer."""
+        return name if self.source is None else f"{name} {self.source}"
+
+    def folder(self, parent: str | None) -> str | None:
+        """Where its ring is memory-mapped."""
+        return parent if parent is None or self.source is None else str(Path(parent) / f"recorded_{self.source}")
+
+
+def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRequest], Buffer]) -> Replay:
+    """The replay of a run: one buffer, or a `MixedReplay` of several sources. capacity: for what is collected."""
+    collected = BufferRequest(capacity, context.count, None, recorded=False)
+    if context.data is None:
+        return make(collected)
+    data, shares = context.data, dict(context.data.shares)
+    alone = data.single is not None
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    buffers = {
+        name: make(BufferRequest(len(recorded) + 1, 1, None if alone else i, recorded=True))
+        for i, (name, recorded) in enumerate(data.recorded.items())
+    }
+    if data.online:
+        buffers[SAMPLER], shares[SAMPLER] = make(collected), data.online
+    if len(buffers) == 1:
+        return next(iter(buffers.values()))
+    return MixedReplay(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
+
+
+def store_recorded(learner: Learner, context: TrainingContext) -> None:
+    """Put the recorded data of a new run into its replay, and into its normalisers. What a checkpoint holds is restored
+    with it."""
+    for name, recorded in (context.data.recorded if context.data is not None else {}).items():
+        if (steps := recorded.steps()) is not None:
+            replay = learner.replay
+            buffer: Any = replay.buffers[name] if isinstance(replay, MixedReplay) else replay
+            read = {name: values for name, values in steps.extras.items() if name in buffer.ring.extras}
+            learner.store(dataclasses.replace(steps, extras=read), buffer)
+            learner.follow_moments(steps)
+
+
+def recorded_buffer(
+    context: TrainingContext, data: RecordedData, folder: str | None, stream: str, view: View | None = None
+) -> Buffer:
+    """A replay with room for recorded data. view: None takes single transitions. stream: the name of the generator
+    that samples are drawn with."""
+    # One row more than there are: a ring that is full forgets where its oldest episode began.
+    ring = Ring(context.engine.spaces, len(data) + 1, folder=folder)
+    view = OneStep(context.agent.config.gamma) if view is None else view
+    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
+
+
+def terms_of(context: TrainingContext) -> RecordedTerms:
+    """The recorded transitions of the terms of an agent's losses."""
+    buffers = {}
+    for name, data in context.terms.items():
+        buffers[name] = recorded_buffer(context, data, None, f"recorded {name}")
+        if (steps := data.steps()) is not None:
+            buffers[name].add(steps)
+    return RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers})
+
 
 EXPLORED_BY: dict[str, list[str]] = {
     "values": ["epsilon"],

@@ -1,4 +1,5 @@
-"""Learning from replayed transitions, or sequences of them, whatever policy collected them.
+"""Learning from replayed transitions, or sequences of them, whatever policy collected them; recorded ones may be among
+them, or come first (offline-to-online fine-tuning).
 
 Hindsight experience replay (HER): Andrychowicz et al. 2017, arXiv:1707.01495. Initial priorities that actors compute
 (Ape-X): Horgan et al. 2018, arXiv:1803.00933.
@@ -22,7 +23,7 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import all_at
 from etude.base.seeding import generator
 from etude.base.spaces import Space, Spaces, zeros
-from etude.config import Config, OffPolicyConfig, SequenceConfig
+from etude.config import Config, OfflineToOnlineConfig, OffPolicyConfig, SequenceConfig
 from etude.engines.numpy import NumpyEngine
 from etude.envs import GoalOutcome, frame_stack_of
 from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
@@ -45,13 +46,10 @@ from etude.replay.frames import has_stacks
 from etude.replay.hindsight import require_goals
 from etude.replay.sizes import Extras
 from etude.training.adapting import Adapting
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind
+from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
-from etude.training.kinds.recorded import BufferRequest, replay_for
-from etude.training.progress import RunProgress
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.sources import Sources
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 PHASE = 100  # gradient steps of a learning phase on recorded data alone, as `OfflineConfig` has them
 
@@ -329,3 +327,49 @@ class OffPolicySequenceLearning(OffPolicyLearning):
     def view(self, context: TrainingContext) -> View:
         config = context.agent.config
         return Sequences(config.gamma, config.sequence_length, config.burn_in)
+
+
+class OfflineToOnlineLearning(OfflineLearning):
+    """Recorded transitions, which collected ones may join."""
+
+    config: ClassVar[type[Any]] = OfflineToOnlineConfig
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        return FineTuning(self) if data.online else self
+
+
+class FineTuning(OffPolicyLearning):
+    """Collected transitions, and recorded ones in fixed shares, for an agent that learned from the latter alone.
+
+    offline: how it learned from them.
+    """
+
+    config: ClassVar[type[Any]] = OfflineToOnlineConfig
+    multi_agent = False
+
+    def __init__(self, offline: OfflineToOnlineLearning):
+        self.offline = offline
+
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        return (self.offline.buffer if request.recorded else super().buffer)(context, request)
+
+    def selector(self, config: Any, ring: Ring) -> Selector:
+        return Uniform()
+
+    def view(self, context: TrainingContext) -> View:
+        return self.offline.view(context)
+
+    def goals(self, view: View, context: TrainingContext, stream: str) -> View:
+        return view
+
+    def actor_priorities(self, context: TrainingContext) -> bool:
+        return False
+
+    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
+        return LearningKind.explorer(self, agent, acts_by, action, total, count)
+
+    def check_exploration(self, agent: Agent) -> None:
+        LearningKind.check_exploration(self, agent)
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        return self.offline.for_data(agent, data)

@@ -16,14 +16,11 @@ from etude.config import Config, OfflineConfig
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import Buffer, OneStep, Ring, Uniform, View
 from etude.replay.sizes import Extras
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind, LoopParts
-from etude.training.kinds.recorded import BufferRequest, replay_for
+from etude.training.kinds.kind import BufferRequest, LearningKind, LoopParts, TrainingContext, replay_for
 from etude.training.learner import Learner
-from etude.training.progress import RunProgress
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
 class OfflineLearning(LearningKind):

@@ -36,13 +36,10 @@ from etude.replay import (
 )
 from etude.replay.sizes import Extras
 from etude.training.adapting import Adapting
-from etude.training.kinds.context import TrainingContext
-from etude.training.kinds.kind import LearningKind, LoopParts
-from etude.training.kinds.recorded import recorded_buffer
+from etude.training.kinds.kind import LearningKind, LoopParts, TrainingContext, recorded_buffer
 from etude.training.learner import Learner
-from etude.training.progress import RunProgress
+from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.sources import Sources
-from etude.training.update_schedule import UpdateSchedule, UpdatesDue
 
 
 class OnPolicyLearning(LearningKind):

@@ -16,7 +16,9 @@ from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_linea
 from etude.report.studies import number_text
 from etude.run import Run, load
 from etude.run.shared_rows import copy_checkpoint
-from etude.training import build
+from etude.training.assembly.agents import environment_for
+from etude.training.assembly.agents import fitted as fitted_agent
+from etude.training.assembly.described import agents_for
 from etude.tuning.evolution.generations import Generations, population
 from etude.tuning.evolution.mutation import HYPERPARAMETER, Mutation
 from etude.tuning.evolution.mutations import Mutations, value_at_start
@@ -269,12 +271,12 @@ def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
 def _fitted_config(experiment: Experiment) -> Any:
     """The config with the networks that the algorithm has on this environment, such as convolutions for images."""
     options = experiment.options
-    environment = build.environment_for(
+    environment = environment_for(
         experiment.env, *(options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
     )
-    found = build.fitted(
+    found = fitted_agent(
         environment,
-        lambda own: build.agents_for(
+        lambda own: agents_for(
             experiment.algorithm, experiment.env, experiment.config, own, options.get("policies"), None
         ),
     )

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-import etude.training.build as build
 from etude.algorithms import ALGORITHMS
 from etude.base import trees
 from etude.base.checks import Stored
@@ -21,6 +20,7 @@ from etude.envs import make_environments
 from etude.replay import Buffer
 from etude.rollout import InProcess
 from etude.run import Run, from_state
+from etude.training.assembly.agents import loading_arguments
 from etude.training.learner import Learner
 from etude.tuning.evolution.activations import ActivationSample
 from etude.tuning.evolution.mutation import PARAMETERS, Mutation
@@ -47,7 +47,7 @@ def mutated(run: Run, mutations: Mutations, rng: np.random.Generator, seed: int 
 def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     """A copy of a run with the config that a mutation of its own led to; see `mutated`."""
     before = check_one_policy(run).agent.config
-    given = build.loading_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
+    given = loading_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
 
     def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
         return fitted(child, state, before, mutation)

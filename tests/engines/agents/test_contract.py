@@ -17,7 +17,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
-from etude.training.build import check_spaces
+from etude.training.assembly.agents import check_spaces
 
 # Another engine, which compiles again, takes over a state: one of each kind that there is.
 every_kind_of_state = every_case(
