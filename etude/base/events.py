@@ -127,6 +127,15 @@ class Estimated:
 
 
 @dataclass(frozen=True, slots=True)
+class Sampled:
+    """Episodes of texts were played to be read; `etude.report.Text` reports them."""
+
+    step: int
+    texts: tuple[str, ...]
+    returns: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Warned:
     """Something the user should know and that did not stop the run (a worker replaced, a save that failed...)."""
 
@@ -179,6 +188,6 @@ class Finished:
 
 
 Event = (
-    Started | Collected | Learned | Evaluated | Estimated | Adjusted | Warned | WorkerReplaced | Saving | Saved
-    | Finished
+    Started | Collected | Learned | Evaluated | Estimated | Adjusted | Sampled | Warned | WorkerReplaced | Saving
+    | Saved | Finished
 )  # fmt: skip

@@ -13,6 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import describe
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import rows, say
+from etude.report.streams import printable
 
 if TYPE_CHECKING:
     from etude.offline.inspection import Inspection
@@ -70,8 +71,7 @@ def _describe(found: Inspection) -> None:
         _histogram(np.array(found.returns))
     for i, text in enumerate(found.texts):
         say(f"episode {i}, return {found.returns[i]:g}")
-        shown = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text[:LONGEST])
-        say(indent(shown if len(text) <= LONGEST else f"{shown}... ({len(text):,} characters)", "  "))
+        say(indent(printable(text, LONGEST), "  "))
 
 
 def _histogram(returns: np.ndarray) -> None:

@@ -22,6 +22,11 @@ def complain(text: str) -> None:
     _write(sys.stderr, text)
 
 
+def in_colour() -> bool:
+    """Whether the standard output is a terminal whose user has not asked for plain text (no-color.org)."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
 def _write(stream: TextIO, text: str) -> None:
     lasting = Lasting(stream)
     lasting.write(text + "\n")

@@ -15,7 +15,8 @@ from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
 from etude.offline import Writer
 from etude.protocols import Reporter
-from etude.report import Curve, EventLines, JsonLines, Progress, TensorBoard
+from etude.report import Curve, EventLines, JsonLines, Progress, TensorBoard, Text
+from etude.report.filming import plays_texts
 from etude.run import Run, Schedule
 
 
@@ -65,6 +66,8 @@ def carry_out(
             reporters.insert(0, stack.enter_context(closing(Progress())))
         elif display == "events":
             reporters.insert(0, EventLines())
+        if schedule.evaluate_every is not None and plays_texts(run):
+            reporters.append(Text(schedule.evaluate_every, [*reporters]))
         finished = run.train(steps, reporters, **vars(schedule))
     if finished.step not in (saved := directory.saved()):
         kept = f"the newest checkpoint is of step {max(saved):,}" if saved else "there is no checkpoint of it"

@@ -29,7 +29,7 @@ from etude.envs.rewards import MultiAgentRewards
 from etude.envs.time_limits import cut_at, limited
 from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
-from etude.envs.wrapping import MasksInInfo
+from etude.envs.wrapping import MasksInInfo, make_wrapped
 from etude.language import TokenEnvironment
 from etude.protocols import Environments
 
@@ -168,7 +168,10 @@ def as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
 
 def make_rendering(source: EnvironmentSource, render_mode: str, **kwargs: Any) -> Any:
     """What the user's code or Gymnasium makes, to be rendered in this mode. ConfigError where it cannot be."""
-    if source.single is not None and takes(source.single, "render_mode"):
+    make: Any = source.single
+    if isinstance(make, partial) and make.func is make_wrapped:
+        make = make.args[1]  # it takes whatever this takes
+    if make is not None and takes(make, "render_mode"):
         return make_any(source, {"render_mode": render_mode, **kwargs})
     return rendering(make_any(source, kwargs), source.name, render_mode)
 

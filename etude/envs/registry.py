@@ -28,6 +28,7 @@ from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.frame_stack import with_frame_stack
 from etude.envs.imports import found_elsewhere
 from etude.envs.wrapping import make_wrapped, without_entry
+from etude.language import GAMES
 
 EnvironmentSpec = str | Callable[..., Any] | ConfiguredEnvironment
 
@@ -204,6 +205,7 @@ def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
 
 
 def _resolve_id(name: str) -> EnvironmentSource:
+    name = name if name in gym.registry else GAMES.get(name, name)
     for prefix, (module, package) in _PACKAGES.items():
         if name.startswith(prefix) and name not in gym.registry:
             _register(name, module, package)
@@ -233,8 +235,9 @@ def _unknown_id(name: str, problem: Exception) -> str:
         return f"{problem}"
     if (family := _family_of(name)) is not None:
         return f"There is no Gymnasium environment {name!r}. Did you mean {family}:{name}, which has several agents?"
-    near = difflib.get_close_matches(name, gym.registry, n=3)
-    lower = {key.lower(): key for key in gym.registry}
+    known = [*gym.registry, *GAMES]
+    near = difflib.get_close_matches(name, known, n=3)
+    lower = {key.lower(): key for key in known}
     near = near or [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
     return f"There is no Gymnasium environment {name!r}. {_did_you_mean(near)} Your own: 'module:callable'."
 
@@ -265,7 +268,6 @@ def takes(function: Callable[..., Any], name: str) -> bool:
 
 _PACKAGES = {  # what an id begins with -> the module that registers it, and what installs that
     "ALE/": ("ale_py", "ale-py"),
-    "etude/": ("etude.language", "etude"),
     "MiniGrid-": ("minigrid", "minigrid"),
     "BabyAI-": ("minigrid", "minigrid"),
     **dict.fromkeys(

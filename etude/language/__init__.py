@@ -1,6 +1,7 @@
 """Text environments, and what makes environments of tokens of them.
 
-`etude/Wordle-v0` and the others are registered with Gymnasium when this is imported; runs import it themselves.
+`etude/Wordle-v0` and the others are registered with Gymnasium when this is imported; runs import it themselves, and
+take the names alone, such as `Wordle`.
 """
 
 import gymnasium
@@ -12,6 +13,7 @@ from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
 from etude.language.words import words
 
 __all__ = [
+    "GAMES",
     "Arithmetic",
     "Characters",
     "Game",
@@ -27,5 +29,7 @@ __all__ = [
     "words",
 ]
 
-for name in ("Arithmetic", "GraphWalks", "TwentyQuestions", "Wordle"):
-    gymnasium.register(f"etude/{name}-v0", f"etude.language:{name}")
+GAMES = {name: f"etude/{name}-v0" for name in ("Arithmetic", "GraphWalks", "TwentyQuestions", "Wordle")}
+
+for name, registered in GAMES.items():
+    gymnasium.register(registered, f"etude.language:{name}")

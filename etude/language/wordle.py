@@ -21,6 +21,7 @@ GUESSES, LETTERS = 6, 5
 COLOURS = "BYG"  # not in the word; elsewhere in it; here
 NOTHING = "-"  # in the place of colours, of what is no word of the list
 HEARD = f" {COLOURS}{NOTHING}\n"
+PAINT = {"B": "97;100", "Y": "30;43", "G": "30;42", NOTHING: "9"}  # of a terminal, by ANSI's numbers; 9: struck through
 CHARACTERS = Characters(ascii_lowercase + HEARD)
 
 
@@ -61,33 +62,46 @@ class Wordle(gym.Env[str, str]):
     is answered by `" -----\\n"`.
 
     words: a list, or how many are generated. list_words: name the words as legal texts, so that no other can be said.
+    render_mode: "ansi" renders the guesses as a terminal shows them, each letter on its colour.
     """
 
-    metadata: dict[str, Any] = {"render_modes": [], "context": GUESSES * (LETTERS + 2 + LETTERS)}
+    metadata: dict[str, Any] = {
+        "render_modes": ["ansi"],
+        "render_fps": 1,
+        "context": GUESSES * (LETTERS + 2 + LETTERS),
+    }
 
-    def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False):
+    def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False, render_mode: str | None = None):
         self._colours = _Colours(as_words(words))
         self._info: dict[str, Any] = {LEGAL: self._colours.words} if list_words else {}
         self.action_space: Text = Text(LETTERS, min_length=LETTERS, charset=ascii_lowercase)
         self.observation_space: Text = Text(LETTERS + 2, min_length=0, charset=HEARD)
-        self._left, self._guesses = np.arange(0), 0
+        self._left, self.render_mode = np.arange(0), render_mode
+        self._lines: list[tuple[str, str]] = []  # guesses, and their colours
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         super().reset(seed=seed)
-        self._left, self._guesses = np.arange(len(self._colours.words)), 0
+        self._left, self._lines = np.arange(len(self._colours.words)), []
         return "", dict(self._info)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        self._guesses += 1
-        guess = self._colours.places.get(action)
-        if guess is None:
-            return f" {NOTHING * LETTERS}\n", -1.0, self._guesses == GUESSES, False, dict(self._info)
-        hidden = self._left[self.np_random.integers(len(self._left))]
-        codes = self._colours.of(guess)
-        self._left = self._left[codes[self._left] == codes[hidden]]
-        found = bool(guess == hidden)
-        colours = np.base_repr(int(codes[hidden]), 3).zfill(LETTERS).translate(str.maketrans("012", COLOURS))
-        return f" {colours}\n", 0.0 if found else -1.0, found or self._guesses == GUESSES, False, dict(self._info)
+        found, colours, guess = False, NOTHING * LETTERS, self._colours.places.get(action)
+        if guess is not None:
+            hidden = self._left[self.np_random.integers(len(self._left))]
+            codes = self._colours.of(guess)
+            self._left = self._left[codes[self._left] == codes[hidden]]
+            found = bool(guess == hidden)
+            colours = np.base_repr(int(codes[hidden]), 3).zfill(LETTERS).translate(str.maketrans("012", COLOURS))
+        self._lines.append((action.upper(), colours))
+        ended = found or len(self._lines) == GUESSES
+        return f" {colours}\n", 0.0 if found else -1.0, ended, False, dict(self._info)
+
+    def render(self) -> Any:
+        """The guesses so far, for a terminal; None where it was made without a render mode."""
+        if self.render_mode is None:
+            return None
+        lines = (zip(*line, strict=False) for line in self._lines)
+        return "".join("".join(f"\x1b[{PAINT[c]}m {letter} \x1b[0m" for letter, c in line) + "\n" for line in lines)
 
 
 class WordPolicy:

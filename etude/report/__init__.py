@@ -7,7 +7,7 @@ from etude.report.charts import TensorBoard, WandB
 from etude.report.curve import Curve
 from etude.report.episodes import EpisodeLines
 from etude.report.event_lines import EventLines
-from etude.report.filming import Film, Video, watch
+from etude.report.filming import Film, Text, Video, watch
 from etude.report.history import RunHistory
 from etude.report.json_lines import JsonLines, read_records
 from etude.report.plots import draw_episodes, draw_estimates, draw_run, draw_runs, plot
@@ -19,7 +19,7 @@ from etude.report.video import write_film, write_gif, write_video
 
 __all__ = [
     "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "Film", "JsonLines", "Progress", "RunHistory",
-    "StudyTable", "SweepProgress", "Table", "TensorBoard", "Video", "WandB", "draw_episodes", "draw_estimates",
+    "StudyTable", "SweepProgress", "Table", "TensorBoard", "Text", "Video", "WandB", "draw_episodes", "draw_estimates",
     "draw_importance", "draw_parallel_coordinates", "draw_run", "draw_runs", "plot", "read_records", "read_run",
     "watch", "write_film", "write_gif", "write_video",
 ]  # fmt: skip

@@ -5,11 +5,12 @@ from __future__ import annotations
 import importlib
 import sys
 from pathlib import Path
+from textwrap import indent
 from typing import Any
 
 from etude.base.errors import MissingExtra
 from etude.base.events import Event, Started
-from etude.report.records import MetricsRecorder, distributions, scalars
+from etude.report.records import SAMPLES, MetricsRecorder, distributions, scalars
 
 
 class TensorBoard:
@@ -32,6 +33,9 @@ class TensorBoard:
                 self._writer.add_scalar(tag, value, record["step"])
             for tag, values in distributions(record).items():
                 self._writer.add_histogram(tag, values, record["step"])
+            for i, found in enumerate(record.get(SAMPLES, ())):
+                text = f"return {found['return']:g}\n\n{indent(found['text'], ' ' * 4)}"  # as it is, in Markdown
+                self._writer.add_text(f"{SAMPLES}/{i}", text, record["step"])
 
     def _open(self, step: int) -> None:
         self.close()
@@ -80,6 +84,9 @@ class WandB:
                 self._run = self._wandb.init(**{"config": record.get("started"), **self._options})
             values: dict[str, Any] = scalars(record)
             values |= {tag: self._wandb.Histogram(found) for tag, found in distributions(record).items()}
+            if found := record.get(SAMPLES):
+                rows = [[record["step"], each["return"], each["text"]] for each in found]
+                values[SAMPLES] = self._wandb.Table(columns=["step", "return", "text"], data=rows)
             if values:
                 if record["step"] < self._step:  # an evaluation beside training
                     values["eval/step"] = record["step"]

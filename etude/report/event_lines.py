@@ -49,4 +49,4 @@ def _shown(name: str, value: Any, begins: bool) -> list[str]:
 
 
 def _text(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")

@@ -1,24 +1,29 @@
-"""Episodes of an agent in a window, in a notebook or on film: after training, or by a callback while it trains."""
+"""Episodes of an agent in a window, in a notebook, on film or as text: after training, or by a callback while it
+trains."""
 
 from __future__ import annotations
 
 import base64
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError
-from etude.base.events import Collected, Finished, Started
+from etude.base.events import Collected, Finished, Learned, Sampled, Started
+from etude.base.spaces import Tokens, describe, leaves
 from etude.envs import AdaptedEnvironment, make_environment
 from etude.envs.tasks import task_data
 from etude.report.display import has_display, render_without_display
 from etude.report.notebook import in_notebook
+from etude.report.streams import printable
 from etude.report.video import can_write_mp4, write_film
 from etude.rollout.actor import SingleEpisode
 from etude.training.assembly.exploration import best_for
-from etude.training.callbacks import Callback
+from etude.training.callbacks import Callback, as_list
+
+LONGEST = 10_000  # characters of a sample that are reported
 
 
 class Film(NamedTuple):
@@ -39,16 +44,31 @@ class Film(NamedTuple):
         return f'<video controls autoplay loop muted src="data:video/mp4;base64,{data}"></video>'
 
 
+class Transcript(str):
+    """Games of texts, which a notebook shows as they are."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
 def watch(
     run: Any, path: str | Path | None = None, episodes: int = 1, max_steps: int = 5_000, seed: int = 0,
     task: Any = None, ended: Callable[[SingleEpisode], None] = lambda episode: None,
-) -> Film | None:  # fmt: skip
+) -> Film | Transcript | None:  # fmt: skip
     """Play whole episodes with the best actions: in a window, or where a path is given, or in a cell of a notebook, on
-    film. seed: of the first episode; each further one adds 1. max_steps: of all together. task: None takes that of
-    `set_task`. ended: called after each episode.
+    film; of an environment of texts, without a path, as text. seed: of the first episode; each further one adds 1.
+    max_steps: of all together. task: None takes that of `set_task`. ended: called after each episode.
 
     ConfigError where there is neither a path nor a display, and where the environment cannot be rendered.
     """
+    if path is None and plays_texts(run):
+        texts = []
+        for text, episode in games(run, episodes, max_steps, seed, task):
+            texts.append(text)
+            ended(episode)
+        return Transcript("\n".join(texts))
     folder = None
     if path is None and in_notebook():
         folder = tempfile.TemporaryDirectory()  # removed with the film
@@ -67,9 +87,42 @@ def watch(
         return Film(Path(path), write_film(frames, path, environment.render_fps), environment.render_fps, folder)
 
 
-def _rendered(run: Any, mode: str, task: Any) -> AdaptedEnvironment:
+def plays_texts(run: Any) -> bool:
+    """Whether what the agent of a run sees are tokens of a text."""
+    return any(isinstance(leaf, Tokens) for _, leaf in leaves(run.engine.spaces.observation))
+
+
+def games(
+    run: Any, episodes: int = 1, max_steps: int = 5_000, seed: int = 0, task: Any = None, colour: bool = False
+) -> Iterator[tuple[str, SingleEpisode]]:
+    """The text of each of some whole episodes, once it ended, and the episode. colour: as the environment renders it
+    for a terminal ("ansi"), where it does. Other arguments: see `watch`."""
+    environment = None
+    if colour and _declares(run, "ansi"):
+        with suppress(ConfigError):  # what makes it does not take a render mode
+            environment = _rendered(run, "ansi", task)
+    with closing(environment or _rendered(run, None, task)) as environment:
+        for episode, steps in _episodes(run, environment, episodes, max_steps, seed):
+            for _ in steps:
+                pass
+            text = environment.render()
+            yield text if environment.env.render_mode == "ansi" else printable(text), episode
+
+
+def _declares(run: Any, mode: str) -> bool:
+    """Whether the environment of a run declares a render mode."""
+    with closing(make_environment(run.environment)) as environment:
+        return mode in (environment.env.metadata.get("render_modes") or ())
+
+
+def _rendered(run: Any, mode: str | None, task: Any) -> AdaptedEnvironment:
     """An environment of the run that renders, and begins its next episode with this task."""
-    environment = make_environment(run.environment, render_mode=mode)
+    if mode == "rgb_array" and plays_texts(run) and not _declares(run, mode):
+        raise ConfigError(
+            "Games of texts have no pictures. Read them: etude watch RUN without --video, run.watch() without a path, "
+            "or report.Text while training."
+        )
+    environment = make_environment(run.environment, **({} if mode is None else {"render_mode": mode}))
     task = run.task if task is None else task_data(task)
     if task is not None:
         try:
@@ -80,16 +133,24 @@ def _rendered(run: Any, mode: str, task: Any) -> AdaptedEnvironment:
     return environment
 
 
+def _episodes(
+    run: Any, environment: AdaptedEnvironment, episodes: int, max_steps: int, seed: int
+) -> Iterator[tuple[SingleEpisode, Iterator[None]]]:
+    """Episodes to play, each with its steps."""
+    actor, left = run.actor(), max_steps
+    for number in range(episodes):
+        episode = SingleEpisode(environment, actor, best_for(run.agent, environment.spaces), seed + number)
+        yield episode, episode.steps(left)
+        left -= episode.length
+
+
 def _played(
     run: Any, environment: AdaptedEnvironment, episodes: int, max_steps: int, seed: int,
     ended: Callable[[SingleEpisode], None] = lambda episode: None,
 ) -> Iterator[None]:  # fmt: skip
     """Yields after every reset and step, ready to be rendered."""
-    actor, left = run.actor(), max_steps
-    for number in range(episodes):
-        episode = SingleEpisode(environment, actor, best_for(run.agent, environment.spaces), seed + number)
-        yield from episode.steps(left)
-        left -= episode.length
+    for episode, steps in _episodes(run, environment, episodes, max_steps, seed):
+        yield from steps
         ended(episode)
 
 
@@ -98,7 +159,46 @@ def film_format() -> str:
     return "mp4" if can_write_mp4() else "gif"
 
 
-class Video(Callback):
+class _Shown(Callback):
+    """Shows episodes with the best actions of the present agent, on an environment of its own, before training and
+    after every `every` environment steps. Training goes on with the same numbers."""
+
+    def __init__(self, every: int, max_steps: int, seed: int, task: Any, **numbers: int):
+        for name, value in {"every": every, "max_steps": max_steps, **numbers}.items():
+            if type(value) is not int or value < 1:
+                raise ConfigError(f"{type(self).__name__}: {name} = {value!r}; expected a whole number of at least 1.")
+        self.every: int = every
+        self.max_steps: int = max_steps
+        self.seed: int = seed
+        self.task: Any | None = None if task is None else task_data(task)
+        self._last = 0  # the step at which something was shown
+
+    def show(self, run: Any, step: int) -> None:
+        """Play, and show it."""
+        raise NotImplementedError
+
+    def on_train_begin(self, run: Any, event: Started) -> None:
+        self._show(run, event.step)
+
+    def on_steps_collected(self, run: Any, event: Collected) -> None:
+        if event.step // self.every > self._last // self.every:
+            self._show(run, event.step)
+
+    def on_update(self, run: Any, event: Learned) -> None:  # on recorded data, nothing is collected
+        if event.step // self.every > self._last // self.every:
+            self._show(run, event.step)
+
+    def on_train_end(self, run: Any, event: Finished) -> None:
+        if event.step > self._last:
+            self._show(run, event.step)
+
+    def _show(self, run: Any, step: int) -> None:
+        self._last = step
+        if run.chief:
+            self.show(run, step)
+
+
+class Video(_Shown):
     """Films an episode with the best actions of the present agent, on an environment of its own, before training and
     after every `every` environment steps: `folder/step-<step>.mp4`, or `.gif`. Training goes on with the same numbers.
 
@@ -118,37 +218,51 @@ class Video(Callback):
         format: str | None = None,
         task: Any = None,
     ):
-        for name, value in (("every", every), ("max_steps", max_steps)):
-            if type(value) is not int or value < 1:
-                raise ConfigError(f"Video: {name} = {value!r}; expected a whole number of at least 1.")
+        super().__init__(every, max_steps, seed, task)
         if format is None:
             format = film_format()
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
-        self.every: int = every
         self.folder: Path = Path(folder)
-        self.max_steps: int = max_steps
-        self.seed: int = seed
         self.format = format
-        self.task: Any | None = None if task is None else task_data(task)
-        self._filmed = 0  # the step of the last film
 
-    def on_train_begin(self, run: Any, event: Started) -> None:
+    def show(self, run: Any, step: int) -> None:
         if not has_display():
             render_without_display()
-        self._film(run, event.step)
-
-    def on_steps_collected(self, run: Any, event: Collected) -> None:
-        if event.step // self.every > self._filmed // self.every:
-            self._film(run, event.step)
-
-    def on_train_end(self, run: Any, event: Finished) -> None:
-        if event.step > self._filmed:
-            self._film(run, event.step)
-
-    def _film(self, run: Any, step: int) -> None:
-        self._filmed = step
         with closing(_rendered(run, "rgb_array", self.task)) as environment:
             played = _played(run, environment, 1, self.max_steps, self.seed)
             frames = (environment.render() for _ in played)
             write_film(frames, self.folder / f"step-{step}.{self.format}", environment.render_fps)
+
+
+class Text(_Shown):
+    """Reports the text of episodes with the best actions of the present agent, on an environment of its own, before
+    training and after every `every` environment steps, to `run.history` (and so the `metrics.jsonl` of a run directory)
+    and to other reporters. Training goes on with the same numbers.
+
+    every: environment steps between two reports; gradient steps, on recorded data. reporters: one, or a list of them,
+    which the run has as well, such as `TensorBoard` and `WandB`. episodes: of a report. max_steps: at which the last
+    of them ends. seed: of the first of them, the same for all reports. task: see `Video`.
+
+    ConfigError, before the first step, where the environment is not one of texts.
+    """
+
+    def __init__(
+        self, every: int, reporters: Any = (), episodes: int = 1, max_steps: int = 5_000, seed: int = 0,
+        task: Any = None,
+    ):  # fmt: skip
+        super().__init__(every, max_steps, seed, task, episodes=episodes)
+        self.episodes: int = episodes
+        self.reporters: list[Any] = as_list(reporters)
+
+    def show(self, run: Any, step: int) -> None:
+        if not plays_texts(run):
+            raise ConfigError(
+                f"Text: observations are {describe(run.engine.spaces.observation)}; expected tokens of a text "
+                "environment. Film others by report.Video."
+            )
+        found = list(games(run, self.episodes, self.max_steps, self.seed, self.task))
+        texts = tuple(printable(text, LONGEST) for text, _ in found)
+        sampled = Sampled(step, texts, tuple(episode.reward for _, episode in found))
+        for reporter in (run.history, *self.reporters):
+            reporter(sampled)

@@ -21,6 +21,7 @@ from etude.base.events import (
     Event,
     Finished,
     Learned,
+    Sampled,
     Saved,
     Saving,
     Started,
@@ -29,6 +30,7 @@ from etude.base.events import (
 )
 
 Record = dict[str, Any]
+SAMPLES = "samples"  # what a record calls episodes of texts
 
 
 class MetricsRecorder:
@@ -58,6 +60,9 @@ class MetricsRecorder:
             self._step = event.step
             self._clear()
             return [{"step": event.step, "started": event.description}]
+        if isinstance(event, Sampled):  # ends no interval, whose learn call may be reported later
+            texts = [{"return": earned, "text": text} for earned, text in zip(event.returns, event.texts, strict=True)]
+            return [{"step": event.step, SAMPLES: texts}]
         ended = self._flush() if self._due or isinstance(event, Saving | Finished) else []
         if isinstance(event, Collected):
             self._collected(event)

@@ -35,6 +35,12 @@ class Lasting:
         return getattr(self._stream, name)
 
 
+def printable(text: str, most: int | None = None) -> str:
+    """A text, or its first characters, without any that would control a terminal: those as Python writes them."""
+    shown = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text[:most])
+    return shown if most is None or len(text) <= most else f"{shown}... ({len(text):,} characters)"
+
+
 def _dropped(error: OSError, size: int) -> int:
     if error.errno not in GONE:
         raise error

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from gymnasium.spaces import Discrete
+
 from etude.base.data import EpisodeEnd
 from etude.base.events import Collected, Evaluated, Finished, Saved, Started
 from etude.report import RunHistory
@@ -17,6 +19,7 @@ class MadeUpRun:
         self.algorithm, self.environment = "dqn", "CartPole-v1"
         self.asked, self.chief, self.group = None, True, None
         self.history = RunHistory()
+        self.engine = SimpleNamespace(spaces=SimpleNamespace(observation=Discrete(2)))
 
     def description(self):
         return {

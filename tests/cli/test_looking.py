@@ -127,11 +127,11 @@ def test_doctor_fails_where_no_engine_can_train(capsys, monkeypatch):
 
 
 @pytest.mark.skipif(sys.platform in ("win32", "darwin"), reason="there is always a display")
-def test_watch_without_a_display_says_how_to_film(monkeypatch, capsys):
+def test_watch_without_a_display_says_how_to_film(with_a_task, monkeypatch, capsys):
     monkeypatch.delenv("DISPLAY", raising=False)
     monkeypatch.delenv("WAYLAND_DISPLAY", raising=False)
-    assert cli.main(["watch", "runs/x"]) == 2
-    assert "etude watch runs/x --video out.gif" in capsys.readouterr().err
+    assert cli.main(["watch", with_a_task]) == 2
+    assert f"etude watch {with_a_task} --video out.gif" in capsys.readouterr().err
 
 
 class Countdown(gym.Env):
