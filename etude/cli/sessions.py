@@ -14,7 +14,6 @@ from etude.cli.options import Display
 from etude.cli.output import next_commands, say
 from etude.cli.versions import used_by
 from etude.offline import Writer
-from etude.protocols import Reporter
 from etude.report import Curve, EventLines, JsonLines, Progress, TensorBoard, Text
 from etude.report.filming import plays_texts
 from etude.run import Run, Schedule
@@ -55,7 +54,7 @@ def carry_out(
         finished = run.train(steps, **vars(schedule))
         return INTERRUPTED if finished.reason == "interrupted" else 0
     with ExitStack() as stack:
-        reporters: list[Reporter] = [
+        reporters: list[Any] = [
             stack.enter_context(closing(JsonLines(directory.metrics))),
             stack.enter_context(closing(TensorBoard(directory.tensorboard))),
             Curve(directory.curve),

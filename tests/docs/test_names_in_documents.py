@@ -37,6 +37,7 @@ EVENTS = {
     events.Evaluated: (2_000, (1.0,), (9,), True, 0, {"<agent>": (1.0,)}),
     events.Estimated: (2_000, {"<method>": Estimate("<method>", 1.0, 0.5, 2.0, 1.0, 1.0, 3.0, 1.0)}, ("why",)),
     events.Adjusted: (2_000, "<hyperparameter>", 0.9, 0.99, "why"),
+    events.Sampled: (2_000, ("text",), (1.0,)),
     events.Warned: (2_000, "what"),
     events.WorkerReplaced: (2_000, 1, (2, 3), "why"),
     events.Saving: (2_000, "last"),
