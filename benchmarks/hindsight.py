@@ -19,7 +19,7 @@ from etude import presets
 from etude.algorithms import find
 from etude.checkpoint.config_json import to_json
 from etude.examples.point import STEPS
-from etude.presets.preset import POINT
+from etude.presets import POINT
 
 EPISODES = 100
 ROWS = [f"{algorithm}/{hindsight}" for algorithm in ("ddpg", "td3", "sac") for hindsight in ("future", "none")]

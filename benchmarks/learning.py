@@ -21,7 +21,7 @@ import measure
 from etude import presets
 from etude.algorithms import find
 from etude.checkpoint.config_json import to_json
-from etude.presets.preset import WITHOUT_VELOCITIES
+from etude.presets import WITHOUT_VELOCITIES
 
 ENGINES = ("jax", "tensorflow", "torch")
 EPISODES = 20

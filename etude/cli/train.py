@@ -18,7 +18,6 @@ from etude.algorithms import ALGORITHMS, named
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import INSTEAD, explain
-from etude.cli.config_file import read_config
 from etude.cli.options import (
     Quiet,
     Verbose,
@@ -176,7 +175,7 @@ def with_hyperparameters(
 
     config: Any = config_for(algorithm, env)
     if file is not None:
-        config = read_config(file, algorithm, config)
+        config = presets.read_config(file, algorithm, config)
     if network != "auto" and not isinstance(layers_of(config.network), NETWORKS[network]):
         held = {name: getattr(layers_of(config.network), name) for name in ("dueling", "noisy", "layer_norm")}
         config = dataclasses.replace(config, network=with_layers(config.network, NETWORKS[network](**held)))

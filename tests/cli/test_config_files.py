@@ -8,9 +8,9 @@ import etude
 from etude import Linear, Mlp, Recurrent, cli
 from etude.base.errors import ConfigError
 from etude.checkpoint.config_json import to_json
-from etude.cli.config_file import read_config
 from etude.cli.options import parse
 from etude.cli.train import with_hyperparameters
+from etude.presets import read_config
 
 BASE = etude.config("ppo", "CartPole-v1")
 

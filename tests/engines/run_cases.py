@@ -32,7 +32,7 @@ from etude.base.data import Episode
 from etude.base.events import Collected, Evaluated, Event, Learned
 from etude.base.spaces import Box, Spaces
 from etude.offline import Dataset
-from etude.presets.preset import POINT
+from etude.presets import POINT
 
 RATE = Linear(1e-2, 1e-4)
 TINY = Mlp((8,))

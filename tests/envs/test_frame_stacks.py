@@ -16,7 +16,7 @@ from etude import Conv, Mlp, Run, cli
 from etude.base import trees
 from etude.base.errors import CheckpointError, ConfigError, DataError, SpaceError
 from etude.envs import configured, make_environments
-from etude.presets.preset import POINT
+from etude.presets import POINT
 
 SMALL = {"learning_starts": 16, "train_every": 8, "batch_size": 8, "buffer_size": 100}
 CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))

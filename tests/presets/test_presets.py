@@ -1,18 +1,20 @@
 """Presets are data: what they hold must fit the configs and environments that they are for."""
 
 import dataclasses
+import re
 
 import gymnasium
 import numpy as np
 import pytest
 
-from etude import presets
+from etude import Mlp, cli, presets
 from etude.algorithms import DQNConfig, PPOConfig, find
 from etude.algorithms.ppo import PPO
+from etude.base.errors import ConfigError
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
-from etude.presets.preset import ATARI
-from etude.training.assembly.agents import environment_for
+from etude.presets import ATARI
+from etude.training.assembly.agents import config_for, environment_for
 from etude.training.assembly.parts import with_environments
 from etude.training.setup import Setup
 
@@ -103,7 +105,7 @@ def test_every_preset_names_its_source():
 
 
 def test_looking_up_an_unknown_pair_gives_none():
-    assert presets.lookup("dqn", "CartPole-v1") is presets.PRESETS["dqn"]["CartPole-v1"]
+    assert presets.lookup("dqn", "CartPole-v1") is presets.PRESETS["dqn"]["CartPole-v1"] is not None
     assert presets.lookup("dqn", "Pendulum-v1") is None
     assert presets.lookup("no such algorithm", "CartPole-v1") is None
 
@@ -113,6 +115,67 @@ def test_a_preset_for_atari_is_for_every_game_and_for_nothing_else():
         assert presets.lookup("dqn", env) is presets.PRESETS["dqn"][ATARI]
         assert presets.none_for("ppo", env) is None and "has no preset" in presets.none_for("sac", env)
     assert presets.lookup("dqn", "Pong-v5") is None and presets.lookup("sac", "ALE/Pong-v5") is None
+
+
+OWN = """
+gamma = 0.9  # of every table
+
+# Tried on seeds 1 to 3.
+# Twice.
+["CartPole-v1"]
+base = "dqn/CartPole-v1"
+network.widths = [32, 32]
+
+["Taxi-v3"]
+base = "c51/CartPole-v1"
+steps = 7
+max_gradient_norm = "None"
+"""
+
+
+def test_a_folder_of_ones_own_goes_before_etudes_presets_and_may_build_on_them(tmp_path, monkeypatch, capsys):
+    (tmp_path / "dqn.toml").write_text(OWN)
+    monkeypatch.setenv("ETUDE_PRESETS", str(tmp_path))
+    own, etudes = presets.lookup("dqn", "CartPole-v1"), presets._built_in("dqn")["CartPole-v1"]
+    assert own.config == {**etudes.config, "network": Mlp((32, 32)), "gamma": 0.99}  # the base says gamma, too
+    assert (own.steps, own.environments, own.source) == (50_000, 1, "Tried on seeds 1 to 3. Twice.")
+    taxi = presets.lookup("dqn", "Taxi-v3")
+    assert taxi.steps == 7 and "v_min" not in taxi.config and taxi.config["max_gradient_norm"] is None
+    assert taxi.source.startswith("rl-baselines3-zoo")
+    assert config_for("dqn", "CartPole-v1").network == Mlp((32, 32)) and presets.lookup("dqn", "Acrobot-v1") is not None
+    assert presets.lookup("c51", "CartPole-v1").config["network"] == Mlp((256, 256))  # of etude's dqn
+    assert cli.main(["list"]) == 0 and "Taxi-v3" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("gama = 1", "gama"),
+        ("['A-v1']\nsteps = 5", "environments = ''; expected a whole number above 0"),
+        ("['A-v1']\nsteps = 5\nenvironments = true", "environments = True; expected a whole number"),
+        ("['A-v1']\nsteps = 5\nenvironments = 1\ngamma = 'much'", "A-v1: DQNConfig.gamma: got 'much'"),
+        ("['A-v1']\nsteps = 5\nenvironments = 1\ngama = 0.9", "gama"),
+        ("['A-v1']\nbase = 'dqn/B-v1'", "base = 'dqn/B-v1': there is no such preset"),
+        ("['A-v1']\nbase = 'dqn/B-v1'\n['B-v1']\nbase = 'dqn/A-v1'", "no such preset beside those that build on"),
+        ("['A-v1'", "does not hold hyperparameters by name in TOML"),
+    ],
+)
+def test_a_preset_of_ones_own_that_cannot_be_is_refused_with_its_place(tmp_path, monkeypatch, text, told):
+    (tmp_path / "dqn.toml").write_text(text + "\n")
+    monkeypatch.setenv("ETUDE_PRESETS", str(tmp_path))
+    with pytest.raises(ConfigError, match=re.escape(told)) as caught:
+        presets.lookup("dqn", "A-v1")
+    assert "dqn.toml" in str(caught.value)
+
+
+def test_a_folder_that_is_none_and_a_file_of_no_algorithm_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setenv("ETUDE_PRESETS", str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match="expected a folder with files such as dqn.toml"):
+        presets.lookup("dqn", "CartPole-v1")
+    monkeypatch.setenv("ETUDE_PRESETS", str(tmp_path))
+    (tmp_path / "dqnn.toml").write_text("")
+    with pytest.raises(ConfigError, match="dqnn.toml: expected the name of an algorithm, which `etude list` lists"):
+        presets.lookup("dqn", "CartPole-v1")
 
 
 def test_presets_cannot_be_changed_by_accident():

@@ -13,7 +13,7 @@ from etude.algorithms import A3CConfig, DQNConfig, ESConfig, GAILConfig
 from etude.base.errors import ConfigError, MissingExtra
 from etude.envs import ConfiguredEnvironment
 from etude.envs.imports import imported_by
-from etude.presets.preset import ATARI, ATARI_PREPROCESSING
+from etude.presets import ATARI, ATARI_PREPROCESSING
 from etude.training.assembly.agents import environment_for
 
 PONG = "ALE/Pong-v5"

@@ -15,8 +15,7 @@ from etude import Mlp, Recurrent, Run
 from etude.algorithms import ApexDQNConfig, DDPGConfig, DQNConfig, R2D2Config
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.events import Learned
-from etude.presets import PRESETS
-from etude.presets.preset import POINT
+from etude.presets import POINT, PRESETS
 
 TINY = {"network": Mlp((4,)), "batch_size": 16, "learning_starts": 40, "train_every": 8, "buffer_size": 500}
 BITS = 4

@@ -292,7 +292,7 @@ def test_where_other_steps_are_learned_from_rewriting_is_refused(algorithm, more
 
 
 def test_hindsight_and_imitation_refuse_rewriting():
-    from etude.presets.preset import POINT
+    from etude.presets import POINT
 
     with pytest.raises(ConfigError, match="rewrite= changes rewards that hindsight = 'future' computes again"):
         Run("ddpg", POINT, rewrite=zeroed, engine="torch", hindsight="future")
