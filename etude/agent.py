@@ -29,6 +29,7 @@ transitions: replayed ones. returns: the same, each up to the end of its episode
 transitions_and_returns: recorded ones, with the extra `return`, of the rest of the episode.
 transitions_and_next_actions: recorded ones, with the extras `next_action` and `next_recorded` (0 where there is none).
 sequences: replayed runs of them (`replay.Sequences`).
+token_sequences: recorded games of tokens, each in one sequence (`replay.TokenSequences`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of
     them, and `first` (1 where an episode begins within them).
@@ -93,6 +94,7 @@ class Agent:
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
     learns_from: LearnsFrom = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
+    reads_tokens: ClassVar[bool] = False  # whether it learns from whole games of tokens with a `Transformer`
     bounded_actions: ClassVar[bool] = False  # whether its Box actions lie in [-1, 1], so that they need two bounds each
     config: Any
     noise: dict[str, tuple[int, ...]]

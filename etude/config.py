@@ -298,10 +298,12 @@ class OfflineConfig(Config):
     network: Spec = Mlp((256, 256))
     batch_size: int = 256  # transitions in a gradient step
     gradient_steps: int = 100  # gradient steps in a learning phase; losses are logged, and a run can stop, after each
+    best: float = 1.0  # learn from the recorded episodes of the highest returns alone: this share of all
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.counts(self, "batch_size", "gradient_steps")
+        checks.fractions(self, "best")
 
 
 @dataclass(frozen=True)

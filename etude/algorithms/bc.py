@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, Loss, Losses
+from etude.agent import Agent, LearnsFrom, Loss, Losses
 from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy, Policy
 from etude.base.data import Batch
@@ -20,7 +20,7 @@ from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.offline import action_error, negative_log_likelihood
-from etude.networks import Maker, Part
+from etude.networks import Maker, Transformer
 from etude.networks.network import Normaliser
 
 
@@ -41,23 +41,57 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
 
 
 class BC(Agent):
-    """A policy trained on the recorded actions by maximum likelihood or squared error."""
+    """A policy trained on the recorded actions by maximum likelihood or squared error. A `Transformer` learns
+    from whole games of tokens, of which those of the agent count."""
 
     actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
+    reads_tokens = True
+
+    learns_from: LearnsFrom = "transitions"
+
+    def __init__(self, config: Any, *more: Any, **options: Any):
+        super().__init__(config, *more, **options)
+        if isinstance(config.actor_network, Transformer):
+            self.learns_from = "token_sequences"
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.squared: Any | bool = self.config.squared_error and type(spaces.action) is Box
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
-        self.actor: dict[str, Part] = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
+        self.actor: dict[str, Any]
+        if self.learns_from == "token_sequences":
+            policy, observed = self.policy, spaces.observation
+            network = make.tokens(self.config.actor_network, observed, policy.outputs, policy.gain)
+            self.actor, self.state_size = policy.around(network, make, None), network.state_size
+        else:
+            self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 
-    def act(self, observation: Tree) -> Any:
-        return self.policy(self.actor, observation, self.normaliser(observation))
+    @property
+    def state_recorded(self) -> bool:
+        """False: keys and values are many."""
+        return False
+
+    def act(self, observation: Tree, *state: Any) -> Any:
+        if not state:
+            return self.policy(self.actor, observation, self.normaliser(observation))
+        x, following = self.actor["policy"](observation, *state)
+        return self.policy.of(self.actor, observation, x), following
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        if self.state_size:
+            return self._of_games(batch)
         found = self.act(batch.observation)
         if self.squared:
             return Losses(actor=Loss(ops.mean(batch.weight * action_error(found.mode(), batch.action))))
         loss = negative_log_likelihood(found.log_prob(batch.action))
         return Losses(actor=Loss(ops.mean(batch.weight * loss), policy_entropy=ops.mean(found.entropy())))
+
+    def _of_games(self, batch: Batch) -> Losses:
+        """The mean over the tokens of the agent."""
+        found = self.policy.of(self.actor, batch.observation, self.actor["policy"].whole(batch.action)[:, :-1])
+        mine = batch.extras["mine"]
+        counted = ops.replica_mean(ops.sum(mine))
+        loss = ops.expand_dims(batch.weight, -1) * mine * negative_log_likelihood(found.log_prob(batch.action))
+        entropy = ops.sum(mine * found.entropy()) / counted
+        return Losses(actor=Loss(ops.sum(loss) / counted, policy_entropy=entropy))

@@ -18,7 +18,7 @@ from etude.base.forks import check_home
 from etude.base.spaces import Spaces
 from etude.engines.replicas import Devices, Launch, Replicas, launched
 from etude.networks import actor_of, critic_of
-from etude.networks.network import made_by
+from etude.networks.maker import made_by
 from etude.networks.specs import framework_of
 from etude.protocols import Engine
 

@@ -20,7 +20,8 @@ from etude.base.trees import Tree
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
-from etude.networks.network import Maker, parts_of
+from etude.networks.maker import Maker
+from etude.networks.network import parts_of
 from etude.protocols import Weights
 
 

@@ -13,7 +13,8 @@ from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, zeros
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import check_module
-from etude.networks.network import Part, made_by
+from etude.networks.maker import made_by
+from etude.networks.network import Part
 
 
 def require_backend(engine: str) -> None:

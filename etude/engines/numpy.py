@@ -16,7 +16,8 @@ from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.updates import read_losses
-from etude.networks.network import Maker, Part, parts_of
+from etude.networks.maker import Maker
+from etude.networks.network import Part, parts_of
 from etude.ops.blas import one_thread
 from etude.protocols import Weights
 

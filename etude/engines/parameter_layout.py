@@ -17,7 +17,8 @@ from etude.base.errors import CheckpointError, ConfigError, NetworkError, Numeri
 from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
-from etude.networks.network import Maker, Normaliser, Part, parts_of, put_part
+from etude.networks.maker import Maker
+from etude.networks.network import Normaliser, Part, parts_of, put_part
 from etude.protocols import Weights
 
 FLOAT32 = float(np.finfo(np.float32).max)

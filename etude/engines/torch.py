@@ -27,7 +27,8 @@ from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
-from etude.networks.network import Maker, Part, made_by
+from etude.networks.maker import Maker, made_by
+from etude.networks.network import Part
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
 

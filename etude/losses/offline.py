@@ -11,9 +11,10 @@ from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
-@shapes(log_prob="B")
+@shapes(log_prob="*B")
 def negative_log_likelihood(log_prob: Array) -> Array:
-    """`-log_prob` of the recorded action, [B]: behaviour cloning. Pomerleau 1991, doi:10.1162/neco.1991.3.1.88."""
+    """`-log_prob` of the recorded action, any shape: behaviour cloning. Pomerleau 1991,
+    doi:10.1162/neco.1991.3.1.88."""
     return -log_prob
 
 

@@ -1,6 +1,7 @@
 """Networks: specs (data), architectures (functions of named parameters), and the parts that agents are built of."""
 
-from etude.networks.network import Maker, Part, RecurrentNetwork, target
+from etude.networks.maker import Maker
+from etude.networks.network import Part, RecurrentNetwork, target
 from etude.networks.normaliser import RunningMoments, RunningScale, RunningScales
 from etude.networks.specs import (
     ActorCritic,

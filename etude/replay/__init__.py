@@ -12,18 +12,20 @@ from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
 from etude.replay.recorded_terms import RecordedTerms
 from etude.replay.ring import Ring
-from etude.replay.selectors import ColumnEpochs, Epochs, Passes, Recent, Uniform
+from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.sizes import bytes_needed
+from etude.replay.token_sequences import TokenSequences
 from etude.replay.trajectories import Triplets
 from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep, OneStepAndNextActions
 from etude.replay.whole_returns import OneStepAndReturns, WholeReturns
 
 __all__ = [
-    "Advantages", "AdvantageSequences", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch", "EpisodeReturns",
-    "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay", "MultiAgentAdvantages", "MultiAgentTransitions",
-    "NStep", "OneStep", "OneStepAndNextActions", "OneStepAndReturns", "Passes", "Prioritised", "Recent",
-    "RecordedTerms", "Ring", "Selector", "Sequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
-    "WholeReturns", "bytes_needed",
+    "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",
+    "EpisodeReturns", "BestEpisodes", "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay",
+    "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "OneStepAndNextActions",
+    "OneStepAndReturns", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences",
+    "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View", "WholeReturns",
+    "bytes_needed",
 ]  # fmt: skip

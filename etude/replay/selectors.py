@@ -48,6 +48,43 @@ class Uniform(Unprioritised):
         return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
 
 
+class BestEpisodes(Unprioritised):
+    """Rows of whole episodes, with the same probability, with replacement.
+
+    best: of the episodes with the highest returns alone, which are this share of all, at least one. first: the first
+    row of each alone, so that every episode is as likely.
+    """
+
+    def __init__(self, best: float = 1.0, first: bool = False):
+        self.best, self.first = best, first
+        self._rows, self._basis = np.zeros(0, np.int64), (-1, -1.0)
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present share."""
+        self.best = hyper.get("best", self.best)
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        if self._basis != (basis := (ring.version, self.best)):
+            self._rows, self._basis = self._found(ring), basis
+        return self._rows[rng.integers(0, len(self._rows), (k, n))], np.ones((k, n), np.float32)
+
+    def _found(self, ring: Ring) -> np.ndarray:
+        rows = ring.oldest(ring.filled)
+        column = rows % ring.environments
+        starts = ring.episodes.begins(rows)
+        boundary = starts | np.append(True, column[1:] != column[:-1])
+        number = np.cumsum(boundary) - 1
+        last = np.append(np.flatnonzero(boundary)[1:] - 1, len(rows) - 1)
+        whole = np.flatnonzero(starts[boundary] & (ring.kind.take(rows[last]) != 0))
+        if not len(whole):
+            raise ConfigError(f"The replay holds no whole episode in {len(ring)} steps; expected at least one.")
+        earned = np.bincount(number, ring.reward.take(rows))[whole]
+        chosen = whole[np.argsort(-earned, kind="stable")[: max(1, round(self.best * len(whole)))]]
+        taken = np.zeros(len(last), bool)
+        taken[chosen] = True
+        return rows[taken[number] & (boundary if self.first else True)]
+
+
 class Recent(Unprioritised):
     """The newest `window` rows, counted over all columns, with the same probability, with replacement."""
 

@@ -8,7 +8,7 @@ import etude
 from etude.algorithms import DiscreteSACConfig, DQNConfig, EDACConfig, PPOConfig, SACConfig, SACNConfig
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
-from etude.networks.network import Maker
+from etude.networks.maker import Maker
 
 WITH_TEMPERATURE = (SACConfig, DiscreteSACConfig, SACNConfig, EDACConfig)
 INITIAL = {"initial_log_std", "kl_coefficient", "temperature", "cql_alpha"}  # of what a weight is at first

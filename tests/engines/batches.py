@@ -43,6 +43,8 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
     spaces, agent = case.spaces, case.agent()
+    if agent.learns_from == "token_sequences":
+        return random_games(spaces, rng, k, n)
     shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from in IN_A_ROW else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
     following = random_values(spaces.observation, rng, *shape)
@@ -84,6 +86,30 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch
+
+
+def random_games(spaces: Spaces, rng: np.random.Generator, k: int, n: int) -> Batch:
+    """Games of LENGTH tokens and fewer, of which every second one is the agent's."""
+    shape, tokens = (k, n, LENGTH), rng.integers(1, spaces.action.n, (k, n, LENGTH)).astype(np.int32)
+    count, place = rng.integers(2, LENGTH + 1, (k, n, 1)), np.arange(LENGTH)
+    tokens = np.where(place < count, tokens, 0)
+    mine = (place < count) & (place % 2 == 0)
+    allowed = np.where(mine[..., None], rng.integers(0, 2, (*shape, spaces.action.n)), 1).astype(np.int8)
+    np.put_along_axis(allowed, tokens[..., None], 1, -1)
+    ends = (place + 2 >= count) & (rng.random((k, n, 1)) < 0.5)
+    return Batch(
+        observation={"observation": tokens, "action_mask": allowed},
+        action=tokens,
+        reward=(mine * rng.standard_normal(shape)).astype(np.float32),
+        discount=(0.9 * (mine & ~ends)).astype(np.float32),
+        next_observation=None,
+        weight=rng.uniform(0.5, 1.0, (k, n)).astype(np.float32),
+        index=np.zeros((k, n), np.int64),
+        extras={
+            "mine": mine.astype(np.float32),
+            "next_place": (mine * np.minimum(place + 2, count)).astype(np.int32),
+        },
+    )
 
 
 def random_demonstrations(spaces: Spaces, rng: np.random.Generator, k: int, n: int) -> dict[str, Any]:

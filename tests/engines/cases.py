@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from etude import ActorCritic, ByEmbedding, Conv, Mlp, Policies, Recurrent, engines
+from etude import ActorCritic, ByEmbedding, Conv, Mlp, Policies, Recurrent, Transformer, engines
 from etude.agent import Agent
 from etude.algorithms import (
     A2CConfig,
@@ -51,7 +51,7 @@ from etude.algorithms import (
 )
 from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
-from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tuple
+from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tokens, Tuple
 from etude.multi_agent.joint import joined_spaces
 from etude.protocols import Explorer
 from etude.training.assembly.agents import multi_agent_for
@@ -108,6 +108,8 @@ BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components
 BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
 NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True))
 SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
+TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
+READING = Transformer(1, 8, 2, 12, 10)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -143,6 +145,7 @@ CASES = [
     Case("bc masked", "bc", Spaces(MASKED, Discrete(3)), BCConfig(network=NARROW)),
     Case("bc multidiscrete", "bc", Spaces(VECTOR, MultiDiscrete([2, 3])), BCConfig(network=NARROW)),
     Case("bc multibinary", "bc", Spaces(VECTOR, MultiBinary(3)), BCConfig(network=NARROW)),
+    Case("bc on tokens", "bc", Spaces(TEXTS, Discrete(6)), BCConfig(network=READING)),
     Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
     Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
     Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, target_gap=1.0)),

@@ -15,7 +15,7 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find, for_several, named
 from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.other_libraries import explain
-from etude.base.spaces import Box, MultiBinary, Space, Spaces, bounded, describe, is_float_image
+from etude.base.spaces import Box, MultiBinary, Space, Spaces, Tokens, bounded, describe, is_float_image
 from etude.envs import (
     ConfiguredEnvironment,
     Translation,
@@ -30,7 +30,7 @@ from etude.envs import (
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.multi_agent.independent import Independent
 from etude.multi_agent.policies import MultiAgent
-from etude.networks import ActorCritic, Conv, layers_of, with_layers
+from etude.networks import ActorCritic, Conv, Transformer, layers_of, with_layers
 from etude.networks.encoding import fitting_filters, leaves, width
 from etude.networks.specs import NATURE, Filters
 from etude.training.kinds import TrainingContext, kind_for, kind_of
@@ -198,7 +198,19 @@ def agent_for(
             raise ConfigError(f"{algorithm} takes a {config_class.__name__}; got {type(config).__name__}.")
         name = named(algorithm)
         agent = agent_class(config_for(name, environment) if config is None else config)
-    return name, multi_agent_for(_for_images(agent, spaces), spaces, policies)
+    return name, multi_agent_for(_for_images(_for_tokens(agent, spaces), spaces), spaces, policies)
+
+
+def _for_tokens(agent: Agent, spaces: Spaces) -> Agent:
+    """The agent; over tokens with a `Transformer` in the place of the network that its config has by itself, where it
+    reads whole games."""
+    default: Any = {field.name: field.default for field in dataclasses.fields(agent.config)}.get("network")
+    windows = [leaf.context for _, leaf in leaves(spaces.observation) if isinstance(leaf, Tokens)]
+    if not agent.reads_tokens or agent.config.network is not default or not windows:
+        return agent
+    default = default if isinstance(default, Transformer) else Transformer()
+    fitted = dataclasses.replace(default, context=max(windows) + 1)
+    return type(agent)(dataclasses.replace(agent.config, network=fitted))
 
 
 def _for_images(agent: Agent, spaces: Spaces) -> Agent:

@@ -15,7 +15,7 @@ from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
-from etude.training.kinds.offline import OfflineLearning
+from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning
 from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
 
 KINDS: tuple[LearningKind, ...] = (
@@ -26,6 +26,7 @@ KINDS: tuple[LearningKind, ...] = (
     OfflineLearning(),
     OfflineLearning("returns", WholeReturns),
     OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
+    TokenSequenceLearning(),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
     UnrollLearning(),

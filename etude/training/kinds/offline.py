@@ -13,8 +13,9 @@ from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.base.seeding import generator
 from etude.config import Config, OfflineConfig
+from etude.networks.tokens import tokens_of
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import Buffer, OneStep, Ring, Uniform, View
+from etude.replay import BestEpisodes, Buffer, OneStep, Ring, Selector, TokenSequences, View
 from etude.replay.sizes import Extras
 from etude.training.kinds.kind import BufferRequest, LearningKind, LoopParts, TrainingContext, replay_for
 from etude.training.learner import Learner
@@ -46,9 +47,12 @@ class OfflineLearning(LearningKind):
         setup = context.setup
         folder = request.folder(setup.replay_folder)
         ring = Ring(context.engine.spaces, request.capacity, extras=self.extras(context), folder=folder)
-        return Buffer(
-            ring, Uniform(), self.view(context), generator(setup.seed, request.stream("replay")), request.recorded
-        )
+        view, rng = self.view(context), generator(setup.seed, request.stream("replay"))
+        return Buffer(ring, self.selector(context.agent.config), view, rng, request.recorded)
+
+    def selector(self, config: Any) -> Selector:
+        """Chooses rows of the ring."""
+        return BestEpisodes(config.best)
 
     def extras(self, context: TrainingContext) -> Extras:
         """What the ring stores besides transitions: shapes and dtypes by name."""
@@ -89,6 +93,21 @@ class OfflineLearning(LearningKind):
                 f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "
                 "overlap and environments."
             )
+
+
+class TokenSequenceLearning(OfflineLearning):
+    """Whole games of tokens."""
+
+    def __init__(self) -> None:
+        super().__init__("token_sequences", TokenSequences)
+
+    def selector(self, config: Any) -> Selector:
+        return BestEpisodes(config.best, first=True)
+
+    def example_bytes(self, context: TrainingContext) -> int:
+        spaces = context.engine.spaces
+        _, window = tokens_of(spaces.observation)
+        return window.context * (24 + (len(window.vocabulary) if spaces.masked else 0))
 
 
 class OfflineSchedule:
