@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from measured import BENCHMARKS, HERE, curves
 
 from etude.report.pictures import COLOURS, finish, legend, picture
-from etude.report.statistics import aggregate
+from etude.report.series import aggregate
 
 FIGURES = HERE / "figures"
 DRAWN = ("defaults.png", "evolution.svg", "simultaneous.svg")  # by the benchmarks themselves

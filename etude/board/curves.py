@@ -12,11 +12,9 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.board.metrics import Columns
 from etude.board.runs import BoardRun
-from etude.report.configurations import Line, compared
 from etude.report.pictures import COLOURS, GREY
 from etude.report.plots import named
-from etude.report.series import METRICS, Series
-from etude.report.statistics import BANDS, STATISTICS, Band, Statistic, aggregate
+from etude.report.series import BANDS, METRICS, STATISTICS, Band, Line, Series, Statistic, aggregate, compared
 
 POINTS = 400  # of a panel
 RESAMPLES, FEW = 300, 100  # of an interval, which is drawn again and again, and of one of samples

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from etude.board.runs import BoardRun
-from etude.report.video import can_write_mp4
+from etude.report.filming import can_write_mp4
 from etude.serving.bodies import Refused
 
 FILMING = 600.0  # seconds that a film may take

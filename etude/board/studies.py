@@ -15,8 +15,8 @@ from etude.board.curves import Wanted, series_of
 from etude.board.runs import BoardFolder, BoardRun
 from etude.checkpoint.config_json import from_json
 from etude.checkpoint.plain import read_object
-from etude.report.evolution_plots import draw_evolution, draw_lineage
 from etude.report.plots import draw_runs
+from etude.report.studies import draw_evolution, draw_lineage
 from etude.tuning.evolution.evolution import curves_of
 from etude.tuning.history import TrialHistory, plan_in
 from etude.tuning.journal import read_lines

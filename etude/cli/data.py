@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import describe
 from etude.cli.options import parse, split_positionals
 from etude.cli.output import rows, say
-from etude.report.streams import printable
+from etude.report.terminal import printable
 
 if TYPE_CHECKING:
     from etude.offline.inspection import Inspection

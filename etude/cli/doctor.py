@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from etude.cli.options import parse
 from etude.cli.output import rows, say
 from etude.cli.versions import ENGINES, version
-from etude.report.display import has_display
+from etude.report.filming import has_display
 from etude.rollout.pool.process import can_adopt
 
 LIBRARIES = ("numpy", "gymnasium", "Box2D", "mujoco", "tensorboardX", "imageio-ffmpeg", "matplotlib", "wandb")

@@ -15,7 +15,7 @@ from etude.base import schedules
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, schedule_text
 from etude.cli.field_help import description, for_help, struct_rule
-from etude.report.streams import Lasting
+from etude.report.terminal import Lasting
 
 Verbose = Annotated[bool, arg(aliases=("-v",))]
 Quiet = Annotated[bool, arg(aliases=("-q",))]

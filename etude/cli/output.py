@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import TextIO
 
-from etude.report.streams import Lasting
+from etude.report.terminal import Lasting
 
 
 def say(text: str = "") -> None:

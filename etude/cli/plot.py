@@ -42,9 +42,8 @@ def main(arguments: Sequence[str]) -> int:
         draw_episodes(episodes, output)
         say(f"Drawn: {output}")
         return 0
-    from etude.report.configurations import compared
     from etude.report.plots import draw_run, draw_runs
-    from etude.report.series import METRICS, RETURN, find_runs
+    from etude.report.series import METRICS, RETURN, compared, find_runs
 
     found = [path for given in paths for path in find_runs(given)]
     runs = _readable(found, paths, options.metric)

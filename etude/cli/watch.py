@@ -10,7 +10,7 @@ from typing import Any, Literal
 from etude.base.errors import ConfigError
 from etude.cli.options import one_run, parse, split_positionals, task
 from etude.cli.output import in_colour, say
-from etude.report.display import has_display, render_without_display
+from etude.report.filming import has_display, render_without_display
 
 
 @dataclass(frozen=True)

@@ -4,18 +4,13 @@ Those that hold files or the terminal have `close()`. What draws or prints is im
 """
 
 from etude.report.charts import TensorBoard, WandB
-from etude.report.curve import Curve
-from etude.report.episodes import EpisodeLines
-from etude.report.event_lines import EventLines
-from etude.report.filming import Film, Text, Video, watch
-from etude.report.history import RunHistory
-from etude.report.json_lines import JsonLines, read_records
+from etude.report.filming import Film, Text, Video, watch, write_film, write_gif, write_video
+from etude.report.history import Curve, RunHistory
 from etude.report.plots import draw_episodes, draw_estimates, draw_run, draw_runs, plot
+from etude.report.records import JsonLines, read_records
 from etude.report.series import read_run
-from etude.report.studies import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
-from etude.report.sweeps import SweepProgress
-from etude.report.terminal import Progress, Table
-from etude.report.video import write_film, write_gif, write_video
+from etude.report.studies import EvolutionTable, StudyTable, SweepProgress, draw_importance, draw_parallel_coordinates
+from etude.report.terminal import EpisodeLines, EventLines, Progress, Table
 
 __all__ = [
     "Curve", "EpisodeLines", "EventLines", "EvolutionTable", "Film", "JsonLines", "Progress", "RunHistory",

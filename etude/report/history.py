@@ -1,20 +1,21 @@
-"""What a run has recorded so far, at hand in Python: a list of records, a table, a small curve."""
+"""What a run has recorded so far, at hand in Python: a list of records, a table, a small curve, a picture."""
 
 from __future__ import annotations
 
+import gc
 import html
 import importlib
 import importlib.util
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from etude.base.errors import ConfigError
-from etude.base.events import Event, Started
+from etude.base.events import Event, Finished, Started
 from etude.envs import name_of
-from etude.report.json_lines import JsonLines, keep_until, read_records
-from etude.report.plots import plot
-from etude.report.records import MetricsRecorder, Record, scalars
+from etude.report.plots import draw_run, plot
+from etude.report.records import JsonLines, MetricsRecorder, Record, keep_until, read_records, scalars
 from etude.report.series import series
 
 MOST = 20_000
@@ -99,3 +100,27 @@ class RunHistory(list[Record]):
 def plot_run(run: Any, path: str | Path | None = None, **options: Any) -> Any:
     """Draw the curve of a run from its history; see `etude.plot`. Returns the matplotlib figure."""
     return plot(run.history, path=path, **options)
+
+
+class Curve:
+    """Draws the learning curve to `path` (a PNG) when the run ends, and now and then before.
+
+    A resumed run's earlier part comes from the `metrics.jsonl` beside the picture, where there is one.
+    seconds: at least this long between two drawings (one takes about half a second).
+    """
+
+    def __init__(self, path: str | Path, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic):
+        self.path: Path = Path(path)
+        self._seconds = seconds
+        self._clock = clock
+        self._history = RunHistory(self.path.with_name("metrics.jsonl"))
+        self._drawn = clock()
+
+    def __call__(self, event: Event) -> None:
+        new = self._history(event)
+        if isinstance(event, Finished) or (new and self._clock() - self._drawn >= self._seconds):
+            run = series(self._history)
+            if len(run.steps) or len(run.evaluated):
+                draw_run(run, self.path)
+                gc.collect()  # a picture leaves cycles of references behind, with about 10 MB of images
+            self._drawn = self._clock()

@@ -6,23 +6,29 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
-from etude.report.configurations import Comparison, Line, compared
 from etude.report.pictures import COLOURS, ENTRIES, GREY, Style, finish, grid, legend, picture
-from etude.report.series import EVALUATION, Series, find_runs, read_run, series_of
-from etude.report.statistics import (
+from etude.report.series import (
     BANDS,
+    EVALUATION,
     STATISTICS,
     Band,
+    Comparison,
+    Line,
+    Series,
     Statistic,
     aggregate,
+    compared,
+    find_runs,
     performance_profile,
     probability_of_improvement,
+    read_run,
+    series_of,
 )
 
 Kind = Literal["curves", "profile", "improvement"]
@@ -293,5 +299,39 @@ def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path | None = 
         axes.set(yticks=range(len(found)), yticklabels=[each.method for each in found])
         axes.invert_yaxis()
         finish(axes, "Off-policy estimates", "mean discounted return (bars: interval)", steps=False)
+        legend(figure)
+    return figure
+
+
+class RatePanel(NamedTuple):
+    """What is drawn over learning rates: values [n] at rates [n], and their smoothed curve, where there is one.
+
+    y_lim: ends of the vertical axis; None: those of the values.
+    """
+
+    label: str
+    rates: np.ndarray
+    values: np.ndarray
+    smoothed: np.ndarray | None = None
+    y_lim: tuple[float, float] | None = None
+
+
+def draw_rates(
+    panels: Sequence[RatePanel], suggested: float | None = None, path: str | Path | None = None, title: str = ""
+) -> Any:
+    """Each over learning rates on a logarithmic axis, with the suggested rate. Written to `path`, or shown in a window;
+    returns the matplotlib figure."""
+    with picture(path, 1, len(panels), window=True) as figure:
+        for axes, panel in zip(figure.subplots(len(panels), squeeze=False, sharex=True)[:, 0], panels, strict=True):
+            look = {} if panel.smoothed is None else {"alpha": 0.3, "linewidth": 0.8}
+            axes.plot(panel.rates, panel.values, color=COLOURS[0], **look)
+            if panel.smoothed is not None:
+                axes.plot(panel.rates[: len(panel.smoothed)], panel.smoothed, color=COLOURS[0], label="smoothed")
+            if suggested is not None:
+                axes.axvline(suggested, color=COLOURS[1], linestyle="--", label=f"suggested: {suggested:.2g}")
+            finish(axes, "", "", panel.label, steps=False)
+            axes.set(xscale="log", ylim=panel.y_lim)
+        figure.axes[0].set_title(title)
+        figure.axes[-1].set_xlabel("learning rate (logarithmic)")
         legend(figure)
     return figure

@@ -1,17 +1,22 @@
-"""What a run's metrics say about its return, and what it learned with."""
+"""What the metrics of runs say about their returns, and what they learned with; which runs are seeds of one
+configuration; and what the runs of several seeds come to.
+
+Definitions are those of Agarwal et al. 2021, "Deep reinforcement learning at the edge of the statistical precipice",
+arXiv:2108.13264.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.report.json_lines import read_records
-from etude.report.records import Record
+from etude.report.records import Record, read_records
 
 # What a run's description says besides these does not change what is learned, or differs from seed to seed.
 _LEARNED_FROM = (
@@ -220,3 +225,184 @@ def _flat(value: Any, place: str) -> dict[str, str]:
         prefix = f"{place}." if place else ""
         return {name: text for key, part in value.items() for name, text in _flat(part, f"{prefix}{key}").items()}
     return {} if value is None else {place: str(value)}
+
+
+Statistic = Literal["iqm", "mean", "median"]
+Band = Literal["bootstrap", "range"]
+
+RESAMPLES = 2000
+CONFIDENCE = (2.5, 97.5)  # percentiles
+DRAWN = 40_000_000  # numbers that are resampled for a picture at most: curves of over 100 seeds have fewer resamples
+GRID = 200  # points of a curve that is aggregated over seeds
+
+
+def interquartile_mean(values: np.ndarray, axis: int = 0) -> np.ndarray:
+    """The mean without the lowest and the highest quarter (rounded down) along an axis."""
+    count = values.shape[axis]
+    return np.sort(values, axis).take(range(count // 4, count - count // 4), axis).mean(axis)
+
+
+STATISTICS: dict[Statistic, tuple[str, Callable[..., Any]]] = {
+    "iqm": ("interquartile mean", interquartile_mean),
+    "mean": ("mean", np.mean),
+    "median": ("median", np.median),
+}
+BANDS: dict[Band, str] = {"bootstrap": "95 % interval", "range": "their range"}
+
+
+def interval(values: np.ndarray, statistic: Statistic = "iqm", most: int = RESAMPLES) -> np.ndarray:
+    """[2, ...], the ends of the 95 % percentile interval of a statistic over S seeds [S, ...], by resampling them.
+
+    most: resamples.
+    """
+    count, over = len(values), STATISTICS[statistic][1]
+    resamples = int(np.clip(DRAWN // max(1, values.size), 100, most))
+    picks = np.random.default_rng(0).integers(0, count, (resamples, count))
+    ends = [np.percentile(over(column[picks], 1), CONFIDENCE) for column in values.reshape(count, -1).T]
+    return np.reshape(ends, (-1, 2)).T.reshape(2, *values.shape[1:])
+
+
+def aggregate(
+    curves: Sequence[tuple[np.ndarray, np.ndarray]],
+    band: Band = "bootstrap",
+    statistic: Statistic = "iqm",
+    resamples: int = RESAMPLES,
+) -> tuple[np.ndarray, ...]:
+    """(steps, statistic, low, high) over S curves of (steps, returns), each [G], on the steps that all cover."""
+    first, last = max(steps[0] for steps, _ in curves), min(steps[-1] for steps, _ in curves)
+    shared = np.unique(np.concatenate([steps for steps, _ in curves]))
+    shared = shared[(shared >= first) & (shared <= last)]
+    grid = shared if len(shared) <= GRID else np.linspace(first, last, GRID)
+    values = np.array([np.interp(grid, steps, returns) for steps, returns in curves])
+    centre = STATISTICS[statistic][1](values, 0)
+    if len(curves) == 1:
+        return grid, centre, centre, centre
+    low, high = (values.min(0), values.max(0)) if band == "range" else interval(values, statistic, resamples)
+    return grid, centre, low, high
+
+
+def performance_profile(scores: np.ndarray, thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(share, low, high), each [G]: of the runs [S] that score above each threshold [G], with its 95 % interval. The
+    run-score distribution of section 4.2, for one task."""
+    above = (scores[:, None] > thresholds).astype(float)
+    return above.mean(0), *interval(above, "mean")
+
+
+def probability_of_improvement(
+    scores: Sequence[np.ndarray], others: Sequence[np.ndarray]
+) -> tuple[float, float, float]:
+    """(probability, low, high) that a run scores above another one on a task drawn at random, where equal scores count
+    half; the interval resamples the runs of each task. Section 4.3.
+
+    scores, others: for each task those of the runs of one set, and of the other.
+    """
+    rng, mean, resampled = np.random.default_rng(0), 0.0, np.zeros(RESAMPLES)
+    for ours, theirs in zip(scores, others, strict=True):
+        wins = (ours[:, None] > theirs) + (ours[:, None] == theirs) / 2
+        mean += wins.mean() / len(scores)
+        n, m = (rng.multinomial(count, np.full(count, 1 / count), RESAMPLES) for count in wins.shape)  # how often each
+        resampled += (n @ wins * m).sum(1) / wins.size / len(scores)
+    low, high = np.percentile(resampled, CONFIDENCE)
+    return float(mean), float(low), float(high)
+
+
+NAMED = 3  # differences that a label names; it counts the others
+DIGITS = 3  # significant ones of a number in a label
+
+
+class Line(NamedTuple):
+    """Runs that differ in their seeds alone, one for each seed, and what to call them. key: their label with all digits
+    and differences."""
+
+    label: str
+    runs: tuple[Series, ...]
+    key: str
+
+
+class Comparison(NamedTuple):
+    """What a picture of several runs compares: a panel of lines for each environment, by title. All lines have the same
+    metric. notes: what a reader should know."""
+
+    panels: dict[str, list[Line]]
+    quantity: str
+    notes: tuple[str, ...]
+
+
+def compared(runs: Sequence[Series], labels: Sequence[str] = ()) -> Comparison:
+    """A line for each algorithm and configuration; with `labels`, one for each run, a line for each label. Of runs with
+    one seed the longest is drawn. ConfigError where there is nothing to draw."""
+    if not runs:
+        raise ConfigError("No runs to draw. Give at least one run directory.")
+    if labels and len(labels) != len(runs):
+        raise ConfigError(f"{len(labels)} labels for {len(runs)} runs; expected one for each, in their order.")
+    quantity, notes, panels = common_quantity(runs), list[str](), dict[str, list[Line]]()
+    found = [(run.of(quantity), labels[i] if labels else None) for i, run in enumerate(runs)]
+    found = [(run, label) for run, label in found if len(run.curve()[0])]
+    if len(found) < len(runs):
+        notes.append(f"{len(runs) - len(found)} of {len(runs)} runs are left out: they have no {quantity}.")
+    for environment in sorted({run.environment for run, _ in found}):
+        here = [(run, label) for run, label in found if run.environment == environment]
+        algorithms = {run.algorithm for run, _ in here}
+        title = f"{here[0][0].algorithm} on {environment}" if len(algorithms) == 1 else environment
+        panels[title] = _lines(here, notes)
+        apart = sum(_apart(line) for line in panels[title])
+        if apart:
+            notes.append(
+                f"{title}: {apart} of {len(panels[title])} lines have seeds without a common step. Each is thin."
+            )
+    return Comparison(panels, quantity, tuple(notes))
+
+
+def _lines(runs: Sequence[tuple[Series, str | None]], notes: list[str]) -> list[Line]:
+    """The lines of a panel, from runs and the labels that they were given."""
+    groups: dict[Any, list[Series]] = {}
+    for run, label in runs:
+        key = (run.algorithm, *sorted(run.configuration.items())) if label is None else label
+        groups.setdefault(key, []).append(run)
+    distinct = [_one_for_each_seed(group, notes) for group in groups.values()]
+    firsts, given = [group[0] for group in distinct], [key for key in groups if isinstance(key, str)]
+    labels, keys = given or _labels(firsts, _rounded, NAMED), given or _labels(firsts, str, None)
+    return list(map(Line, labels, map(tuple, distinct), keys))
+
+
+def _apart(line: Line) -> bool:
+    """Whether there is no step that the curves of all seeds cover."""
+    ends = [run.curve()[0][[0, -1]] for run in line.runs]
+    return max(first for first, _ in ends) > min(last for _, last in ends)
+
+
+def _one_for_each_seed(runs: list[Series], notes: list[str]) -> list[Series]:
+    longest: dict[str, Series] = {}
+    for run in sorted(runs, key=lambda run: run.curve()[0][-1]):
+        longest[run.seed] = run
+    if (more := len(runs) - len(longest)) > 0:
+        first = runs[0]
+        notes.append(
+            f"{first.algorithm} on {first.environment}: {more} of {len(runs)} runs repeat a seed with the same "
+            "configuration. They are no further seeds: only the longest of each seed is drawn."
+        )
+    return sorted(longest.values(), key=lambda run: run.seed)
+
+
+def _labels(runs: Sequence[Series], text_of: Callable[[str], str], most: int | None) -> list[str]:
+    """What each differs in from others of its algorithm, and the algorithm, where there are several or nothing else
+    differs. text_of: from a value to what is written of it. most: differences that are named."""
+    algorithms = {run.algorithm for run in runs}
+    words: dict[int, list[str]] = {i: [] for i in range(len(runs))}
+    for algorithm in algorithms:
+        alike = [i for i, run in enumerate(runs) if run.algorithm == algorithm]
+        names = dict.fromkeys(name for i in alike for name in runs[i].configuration)
+        values = {name: [runs[i].configuration.get(name, "none") for i in alike] for name in names}
+        differing = {name: list(map(text_of, found)) for name, found in values.items() if len(set(found)) > 1}
+        for place, i in enumerate(alike):
+            words[i] = [f"{name}={texts[place]}" for name, texts in list(differing.items())[:most]]
+            words[i] += [f"and {len(differing) - most} more"] if most and len(differing) > most else []
+    return [
+        " ".join([run.algorithm, *words[i]] if len(algorithms) > 1 or not words[i] else words[i])
+        for i, run in enumerate(runs)
+    ]
+
+
+def _rounded(value: str) -> str:
+    """With three significant digits in every number that is not whole, also in schedules."""
+    return re.sub(r"\d+\.\d+(e-?\d+)?|\d+e-?\d+", lambda number: f"{float(number[0]):.{DIGITS}g}", value)

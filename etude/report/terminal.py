@@ -1,18 +1,63 @@
-"""What a person at a terminal, or in a notebook, sees of a run."""
+"""What a person at a terminal reads: a progress bar, tables, every event or some episodes as lines of text."""
 
 from __future__ import annotations
 
+import dataclasses
+import errno
 import sys
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TextIO, cast
 
-from etude.base.data import EpisodeEnd
+import numpy as np
+
+from etude.base.data import EpisodeEnd, Estimate
 from etude.base.events import Adjusted, Collected, Estimated, Evaluated, Event, Finished, Learned, Started, Warned
-from etude.report.notebook import CellOutput, in_notebook
+from etude.report.pictures import CellOutput, in_notebook
 from etude.report.records import MetricsRecorder, means_by_agent, scalars
-from etude.report.streams import Lasting
+
+GONE = (errno.EIO, errno.EPIPE, errno.ENXIO)
+
+
+class Lasting:
+    """A text stream that drops what nobody can read any more, instead of raising."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop; the number of characters."""
+        try:
+            return self._stream.write(text)
+        except UnicodeEncodeError as error:  # of a terminal, or a pipe, that knows few characters
+            known = text.replace("±", "+-").encode(error.encoding, "replace").decode(error.encoding)
+            return self._stream.write(known)
+        except OSError as error:
+            return _dropped(error, len(text))
+
+    def flush(self) -> None:
+        """Flush, or drop."""
+        try:
+            self._stream.flush()
+        except OSError as error:
+            _dropped(error, 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """A text, or its first characters, without any that would control a terminal: those as Python writes them."""
+    shown = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text[:most])
+    return shown if most is None or len(text) <= most else f"{shown}... ({len(text):,} characters)"
+
+
+def _dropped(error: OSError, size: int) -> int:
+    if error.errno not in GONE:
+        raise error
+    return size
+
 
 RECENT_EPISODES = 100  # as in the field: Mnih et al. 2015 and every library since
 REDRAW_SECONDS = 0.25
@@ -42,6 +87,8 @@ class Progress:
     def __call__(self, event: Event) -> None:
         now = self._clock()
         self._state.take(event, now)
+        # Where lines are printed, that of the last step comes with `Finished`.
+        at_end = self._live is None and 0 < self._state.total <= self._state.step
         if isinstance(event, Started):
             self._start(event, now)
         elif isinstance(event, Warned):
@@ -53,13 +100,8 @@ class Progress:
         elif isinstance(event, Finished):
             self._draw(now)
             self.close()
-        elif (now >= self._next or isinstance(event, Evaluated | Estimated)) and not self._at_end:
+        elif (now >= self._next or isinstance(event, Evaluated | Estimated)) and not at_end:
             self._draw(now)
-
-    @property
-    def _at_end(self) -> bool:
-        """Whether lines are printed, and that of the last step comes with `Finished`."""
-        return self._live is None and 0 < self._state.total <= self._state.step
 
     def _start(self, event: Started, now: float) -> None:
         about = {**event.description.get("setup", {}), **event.description}
@@ -231,3 +273,76 @@ def _escape(text: str) -> str:
     from rich.markup import escape
 
     return escape(text)
+
+
+class EventLines:
+    """Prints every event, with its numbers, as one line.
+
+    stream: None for the standard output.
+    """
+
+    def __init__(self, stream: TextIO | None = None):
+        self._stream = Lasting(sys.stdout if stream is None else stream)
+
+    def __call__(self, event: Event) -> None:
+        shown = [f"step {event.step:,}", type(event).__name__]
+        for field in dataclasses.fields(event):
+            if field.name != "step" and not field.name.startswith("_"):
+                shown += _fields(field.name, getattr(event, field.name), isinstance(event, Started))
+        self._stream.write("  ".join(shown) + "\n")
+        self._stream.flush()
+
+
+def _fields(name: str, value: Any, begins: bool) -> list[str]:
+    if begins and isinstance(value, dict):
+        return [f"{key} {value[key]}" for key in ("algorithm", "environment", "engine", "end") if key in value]
+    if name == "episodes" and isinstance(value, tuple):
+        returns = ", ".join(f"{episode.total:.4g}" for episode in value)
+        return [f"returns {returns}"] if returns else []
+    if isinstance(value, Estimate):
+        return [str(value)]
+    if isinstance(value, dict):
+        return [text for key, part in value.items() for text in _fields(key, part, False)]
+    if isinstance(value, np.ndarray):
+        return [f"{name} {value.mean():.4g}"]
+    if isinstance(value, tuple):
+        return [f"{name} {', '.join(map(_value, value))}"] if value else []
+    return [f"{name} {_value(value)}"]
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value).replace("\n", "\\n")
+
+
+class EpisodeLines:
+    """Prints the mean reward of the last episodes and the loss: a callback for `RL.train`.
+
+    every: episodes between two lines; None: about ten lines in a run of `total` episodes, or one every ten.
+    """
+
+    def __init__(self, total: int | None, every: int | None = None, console: Any = None):
+        from rich.console import Console
+
+        self._console = Console(highlight=False) if console is None else console
+        self._every = every or max(1, (total or 100) // 10)
+        self._total = total
+        self._rewards: deque[float] = deque(maxlen=self._every)
+        self._began = 0.0
+
+    def on_train_begin(self, logs: dict[str, float]) -> None:
+        self._began = time.perf_counter()
+
+    def on_episode_end(self, episode: int, logs: dict[str, float]) -> None:
+        self._rewards.append(logs["reward"])
+        if (episode + 1) % self._every == 0 or episode + 1 == self._total:
+            of = "" if self._total is None else f" of {self._total}"
+            loss = f"   loss {logs['loss']:.4g}" if "loss" in logs else "   nothing learned yet"
+            mean = sum(self._rewards) / len(self._rewards)
+            self._console.print(f"episode {episode + 1}{of}   reward {mean:.4g}{loss}   {self._elapsed()}")
+
+    def on_train_end(self, logs: dict[str, float]) -> None:
+        self._console.print(f"done in {self._elapsed()}")
+
+    def _elapsed(self) -> str:
+        seconds = time.perf_counter() - self._began
+        return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.1f} min"

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.report.statistics import interval
+from etude.report.series import interval
 from etude.tuning.segment import trial_folder
 from etude.tuning.space import Space
 from etude.tuning.trial import Configuration, Trial, configurations_of

@@ -11,7 +11,7 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
-from etude.report.notebook import table_as_html
+from etude.report.pictures import table_as_html
 from etude.report.studies import (
     draw_importance,
     draw_parallel_coordinates,

@@ -17,7 +17,7 @@ from etude.base.errors import CheckpointError
 from etude.base.events import Collected, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import report_of
-from etude.report.json_lines import JsonLines
+from etude.report.records import JsonLines
 from etude.run import Run, Schedule, from_state
 from etude.run.group import RunGroup, reason_apart
 from etude.tuning.experiment import loading_options

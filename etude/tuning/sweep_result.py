@@ -15,10 +15,9 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
 from etude.checkpoint.run_directory import RunDirectory
-from etude.report.notebook import table_as_html
+from etude.report.pictures import table_as_html
 from etude.report.plots import draw_runs
-from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, read_run
-from etude.report.statistics import interquartile_mean, interval
+from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, interquartile_mean, interval, read_run
 from etude.run import Run, load
 from etude.tuning.seed_runs import seed_folder
 

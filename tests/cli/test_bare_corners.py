@@ -12,8 +12,8 @@ import etude
 from etude import cli
 from etude.base.errors import ConfigError
 from etude.report import JsonLines
-from etude.report.streams import Lasting
-from etude.report.video import write_film
+from etude.report.filming import write_film
+from etude.report.terminal import Lasting
 
 COMMANDS = {
     "sweeps": "sweep ppo CartPole-v1 --steps 64 --seeds 2",

@@ -12,9 +12,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Finished
 from etude.envs import ConfiguredEnvironment
 from etude.report import Curve, JsonLines, draw_run, draw_runs, plot, read_records, read_run
-from etude.report.configurations import compared
-from etude.report.series import EVALUATION, TRAINING, Series, find_runs
-from etude.report.statistics import aggregate
+from etude.report.series import EVALUATION, TRAINING, Series, aggregate, compared, find_runs
 from etude.training.assembly.described import plain_environment
 
 
@@ -190,7 +188,7 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path):
 
 def test_the_curve_is_there_when_the_run_ends_and_of_a_resumed_run_whole(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("etude.report.curve.draw_run", lambda run, path: drawn.append(run))
+    monkeypatch.setattr("etude.report.history.draw_run", lambda run, path: drawn.append(run))
     written(tmp_path, until=7_000)
     curve = Curve(tmp_path / "curve.png", clock=lambda: 0.0)
     for event in a_run(start=7_000):
@@ -203,7 +201,7 @@ def test_the_curve_is_there_when_the_run_ends_and_of_a_resumed_run_whole(tmp_pat
 
 def test_the_curve_is_drawn_now_and_then(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("etude.report.curve.draw_run", lambda run, path: drawn.append(run.steps[-1]))
+    monkeypatch.setattr("etude.report.history.draw_run", lambda run, path: drawn.append(run.steps[-1]))
     now = [0.0]
     curve = Curve(tmp_path / "curve.png", seconds=60.0, clock=lambda: now[0])
     for event in a_run():

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from etude.report.statistics import (
+from etude.report.series import (
     aggregate,
     interquartile_mean,
     interval,

@@ -6,7 +6,7 @@ from rich.console import Console
 
 from etude.base.events import Finished, Started, Warned
 from etude.report import Progress
-from etude.report.streams import Lasting
+from etude.report.terminal import Lasting
 
 
 class Closed(io.StringIO):

@@ -13,8 +13,7 @@ from rich.console import Console
 
 from etude.base.errors import ConfigError
 from etude.report import EvolutionTable, StudyTable, draw_importance, draw_parallel_coordinates
-from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_lineage
-from etude.report.studies import importance
+from etude.report.studies import MemberCurve, draw_evolution, draw_lineage, importance
 
 
 @dataclass

@@ -17,7 +17,7 @@ from etude.base.seeding import MemberSeeds
 from etude.engines.numpy import NumpyEngine
 from etude.engines.stacked import StackedActor
 from etude.explore import EpsilonGreedy, PerActorEpsilonGreedy, PerMember
-from etude.report.statistics import interquartile_mean
+from etude.report.series import interquartile_mean
 from etude.run import Run
 from etude.run.group import RunGroup, reason_apart
 

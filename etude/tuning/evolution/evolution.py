@@ -12,8 +12,7 @@ from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
-from etude.report.evolution_plots import MemberCurve, draw_evolution, draw_lineage
-from etude.report.studies import number_text
+from etude.report.studies import MemberCurve, draw_evolution, draw_lineage, number_text
 from etude.run import Run, load
 from etude.run.shared_rows import copy_checkpoint
 from etude.training.assembly.agents import environment_for

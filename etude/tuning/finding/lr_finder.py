@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.report.rates import RatePanel, draw_rates
+from etude.report.plots import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
 from etude.tuning.finding.agents import follow_ramp_with_agent
