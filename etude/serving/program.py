@@ -174,7 +174,7 @@ class LocalPolicy:
         """Compute it as a client does."""
         try:
             found = client.ClientProgram(self.description)({**arrays, **self._constants})
-        except (ValueError, TypeError, IndexError) as error:
+        except (ValueError, TypeError, LookupError) as error:
             raise ConfigError(f"the client cannot compute it: {error}.") from error
         for name, out in outputs.items():
             if not np.array_equal(found[name], out.value, equal_nan=out.dtype.kind == "f"):

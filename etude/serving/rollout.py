@@ -232,7 +232,8 @@ class ClientRollout:
     def _next(self, column: ClientColumn | None, steps: int | None) -> dict[str, Any]:
         """What a local client does next: how many steps of this column it plays, and with which weights."""
         assert column is not None
-        return {"version": self._version, "room": self._room(None if steps is None else steps - column.length)}
+        room = self._room(None if steps is None else steps - column.length)
+        return {"version": self._version, "room": room, "ahead": steps is not None}
 
     def _room(self, steps: int | None) -> int:
         size = trees.count_bytes(zeros(self.spaces.observation, 1)) + 64
@@ -289,8 +290,11 @@ class ClientRollout:
             post.reply(304, {})
             return
         if self._given[0] != self._version:
-            about = {"version": str(self._version), "room": str(self._room(self._wants))}
-            self._given = self._version, save(self._local.arrays(step), about)
+            about = {"version": self._version, "room": self._room(self._wants), "ahead": self._wants is not None}
+            self._given = (
+                self._version,
+                save(self._local.arrays(step), {name: str(value) for name, value in about.items()}),
+            )
         post.reply(200, Content(self._given[1], "application/octet-stream"))
 
     def _complete(self, stream: ClientEpisode, post: Post) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import numpy as np
@@ -105,8 +104,8 @@ def test_own_actions_are_stored_as_they_were_executed():
 
     def log():
         client = serving.Client(rollout.url)
-        tasks.append(json.loads(client._ask("POST", "/v1/episodes", {}))["task"])
         name = client.start_episode()
+        tasks.append(client.task)
         for t, action in enumerate([2, 0]):
             client.log_action(name, [0.0, float(t)], action)
             client.log_returns(name, t)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 
 import gymnasium as gym
 import numpy as np
@@ -154,6 +155,48 @@ def test_runs_train_on_what_clients_act_in_by_themselves(case):
         check_following(steps)
     if case == "ppo":
         assert collected[-1].extras["sampled_action"].shape == (16, 2, 1)
+
+
+class Counted(gym.Env):
+    """Only its spaces are of use."""
+
+    observation_space, action_space = Box(-1e6, 1e6, (2,)), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(2, np.float32), {}
+
+
+@pytest.mark.parametrize("algorithm", ["dqn", "ppo", "reinforce"])
+def test_a_client_plays_on_until_it_is_answered_and_a_lost_connection_loses_nothing(algorithm):
+    clients, unanswered = serving.Clients(address(), Counted), []
+
+    def play(url):
+        client = serving.Client(url, "local", patience=30)
+        for episode in range(1000):
+            name = client.start_episode()
+            for t in range(5):
+                client.get_action(name, [float(episode), float(t)])
+                client.log_returns(name, t)
+                unanswered.append(len(client._connection.sent))
+            if episode % 7 == 3:
+                client._connection._socket.shutdown(socket.SHUT_RDWR)
+            client.end_episode(name, [float(episode), 5.0])
+
+    own = {
+        "dqn": {"learning_starts": 32, "train_every": 8},
+        "ppo": {"rollout_length": 40, "epochs": 1},
+        "reinforce": {},
+    }
+    collected, fields = [], {"network": etude.Mlp((4,)), "environments": 1, **own[algorithm]}
+    with etude.Run(algorithm, clients, engine="torch", **fields) as run:
+        run.metric("kept", lambda steps: collected.append(steps) or 0.0)
+        in_thread(play, f"http://{clients.address}")
+        run.train(200)
+    seen = np.concatenate([steps.observation[:, 0] for steps in collected])
+    np.testing.assert_array_equal(seen, [[i // 5, i % 5] for i in range(len(seen))])  # once each, in their order
+    for steps in collected:
+        check_continuous(steps)
+    assert max(unanswered) == 0 if algorithm == "reinforce" else max(unanswered) > 1
 
 
 def test_chunks_are_columns_of_steps_and_nothing_is_counted_twice():
