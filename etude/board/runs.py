@@ -13,7 +13,7 @@ from typing import Any
 from etude.base.errors import ConfigError
 from etude.base.stacks import here, holds
 from etude.board.metrics import MetricsFile, Unreadable, opened
-from etude.checkpoint.lock import holder
+from etude.checkpoint.files import holder
 from etude.report.series import configuration
 
 METRICS = "metrics.jsonl"

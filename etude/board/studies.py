@@ -20,8 +20,7 @@ from etude.report.studies import draw_evolution, draw_lineage
 from etude.tuning.evolution.evolution import curves_of
 from etude.tuning.history import TrialHistory, plan_in
 from etude.tuning.journal import read_lines
-from etude.tuning.ranking import ranking
-from etude.tuning.results import pictures, summary, table
+from etude.tuning.results import pictures, ranking, summary, table
 from etude.tuning.space import Space, space_given
 
 ROWS = 50  # of a table

@@ -7,10 +7,8 @@ A state is a dict of components; a component is dicts, lists and tuples of NumPy
 None. It comes back as it was given, bit for bit. The file format is described in `container`.
 """
 
-from etude.checkpoint.container import Damaged, Manifest, inspect, verify
-from etude.checkpoint.files import TEMPORARY, discard, replacing, temporary_beside
-from etude.checkpoint.lock import Lock, Locked
-from etude.checkpoint.state import read, read_only, write
+from etude.checkpoint.container import Damaged, Manifest, inspect, read, read_only, verify, write
+from etude.checkpoint.files import TEMPORARY, Lock, Locked, discard, replacing, temporary_beside
 
 __all__ = [
     "TEMPORARY", "Damaged", "Lock", "Locked", "Manifest",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from etude.base.errors import ConfigError
 from etude.base.stacks import descendants, here, holds, stacks_of
-from etude.checkpoint.lock import holder
+from etude.checkpoint.files import holder
 from etude.cli.options import one_run, parse, split_positionals
 from etude.cli.output import say
 

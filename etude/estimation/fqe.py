@@ -29,7 +29,7 @@ from etude.networks import Maker, Mlp, Part, Spec, target
 from etude.networks.network import Normaliser
 from etude.offline import Dataset
 from etude.protocols import Engine
-from etude.replay.sizes import Extras
+from etude.replay.ring import Extras
 from etude.training.assembly.agents import agent_for
 from etude.training.assembly.parts import engine_for
 from etude.training.kinds import OfflineLearning, TrainingContext

@@ -2,24 +2,18 @@
 
 from etude.replay.advantage_sequences import AdvantageSequences, UnrolledAdvantages
 from etude.replay.buffer import Buffer, Selector, View
-from etude.replay.demonstrations import Demonstrations
-from etude.replay.episode_batch import EpisodeBatch, EpisodeReturns
-from etude.replay.fitness import Fitness
+from etude.replay.episode_views import EpisodeBatch, EpisodeReturns, Fitness, OneStepAndReturns, Triplets, WholeReturns
 from etude.replay.gradient_queue import GradientQueue
 from etude.replay.hindsight import Hindsight
-from etude.replay.mixture import MixedReplay
+from etude.replay.mixture import Demonstrations, MixedReplay, RecordedTerms
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
-from etude.replay.recorded_terms import RecordedTerms
-from etude.replay.ring import Ring
+from etude.replay.ring import Ring, bytes_needed
 from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
-from etude.replay.sizes import bytes_needed
 from etude.replay.token_sequences import TokenSequences
-from etude.replay.trajectories import Triplets
 from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep, OneStepAndNextActions
-from etude.replay.whole_returns import OneStepAndReturns, WholeReturns
 
 __all__ = [
     "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",

@@ -16,8 +16,7 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
-from etude.replay.observation_store import ObservationStore
-from etude.replay.observations import Where, Whole, check_numbers, flat, numbers, require_shape
+from etude.replay.observations import ObservationStore, Where, Whole, check_numbers, flat, numbers, require_shape
 from etude.replay.storage import FileStorage, RamStorage
 
 

@@ -1,22 +1,25 @@
-"""Batches of several replay buffers in fixed shares, such as recorded and collected transitions. Ball et al. 2023,
-arXiv:2302.02948 (RLPD): half of every batch from prior data."""
+"""Batches of several replay buffers: in fixed shares, such as recorded and collected transitions, half of every batch
+from prior data in Ball et al. 2023, arXiv:2302.02948 (RLPD); beside a run's own replay, for terms of a loss; or an
+expert's steps beside rollouts."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import Batch, Steps
+from etude.base.data import RECORDED, Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.buffer import Buffer, View
 from etude.replay.ring import Ring
+from etude.replay.views import Advantages, discounts
 
 
 class MixedReplay:
@@ -186,3 +189,106 @@ def _joined(parts: list[Batch], places: np.ndarray, k: int, n: int) -> Batch:
 
     fields = [{field.name: getattr(part, field.name) for field in dataclasses.fields(Batch)} for part in parts]
     return Batch(**trees.map(join, *fields))
+
+
+FIELDS = ("observation", "action", "reward", "discount", "next_observation", "weight")
+
+
+class RecordedTerms:
+    """The recorded transitions of the terms of a loss, drawn for each gradient step.
+
+    buffers: by term. sizes: how many transitions a gradient step gets of each.
+    """
+
+    def __init__(self, buffers: dict[str, Buffer], sizes: dict[str, int]):
+        self._buffers, self._sizes = buffers, sizes
+
+    def __bool__(self) -> bool:
+        return bool(self._buffers)
+
+    def added_to(self, batches: Batch, k: int, hyper: dict[str, float]) -> Batch:
+        """k batches with as many of the recorded transitions of each term, in the extra that holds these."""
+        drawn: dict[str, Any] = {}
+        for name, buffer in self._buffers.items():
+            buffer.adjust(hyper)
+            sampled = buffer.sample(k, self._sizes[name])
+            drawn[name] = {field: getattr(sampled, field) for field in FIELDS}
+        return dataclasses.replace(batches, extras={**batches.extras, RECORDED: drawn})
+
+    def state(self) -> dict[str, Any]:
+        """The transitions, and the generators that they are drawn with."""
+        return {name: buffer.state() for name, buffer in self._buffers.items()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        held = saved.fields(self._buffers)
+        for name, buffer in self._buffers.items():
+            buffer.check_state(held[name])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        for name, buffer in self._buffers.items():
+            buffer.restore(state[name])
+
+
+class Demonstrations:
+    """Advantages of learned rewards, with next observations, and as the extra `expert` as many steps of an expert: a
+    dict of `observation`, `action`, `next_observation` and `discount`. The rewards in the ring are not read.
+
+    expert: the recorded steps; sampled at every call.
+    reward: `reward(observations, actions, next observations, discounts) -> [M]`, called once for all rows, and again
+        only after the ring or gamma changed, so that one learning phase has the rewards of one model.
+    """
+
+    def __init__(self, advantages: Advantages, expert: Buffer, reward: Callable[..., np.ndarray]):
+        self._advantages, self._expert, self._reward = advantages, expert, reward
+        self._basis: tuple[object, ...] = ()
+        self._ring: Any = None  # the ring with learned rewards
+
+    @property
+    def reward_scale(self) -> float:
+        """The factor of learned rewards."""
+        return self._advantages.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: float) -> None:
+        self._advantages.reward_scale = scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self._advantages.adjust(hyper)
+        self._expert.adjust(hyper)
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        basis = (ring, ring.version, self._advantages.gamma)
+        if basis != self._basis:
+            self._ring, self._basis = self._relabelled(ring), basis
+        batch, expert = self._advantages(self._ring, rows, weight), self._expert.sample(*rows.shape)
+        names = ("observation", "action", "next_observation", "discount")
+        return dataclasses.replace(
+            batch,
+            next_observation=ring.following(rows),
+            extras=batch.extras | {"expert": {name: getattr(expert, name) for name in names}},
+        )
+
+    def _relabelled(self, ring: Ring) -> Ring:
+        """The same arrays with another array of rewards; the collected rewards stay as they are."""
+        rows = ring.locate(np.arange(len(ring)))
+        discount = discounts(self._advantages.gamma).take(ring.kind.take(rows))
+        relabelled = copy.copy(ring)
+        relabelled.reward = np.zeros(ring.rows, np.float32)
+        relabelled.reward[rows] = self._reward(
+            ring.observation(rows), ring.actions(rows), ring.following(rows), discount
+        )
+        return relabelled
+
+    def state(self) -> dict[str, Any]:
+        """The expert's steps, and the generator that they are drawn with."""
+        return {"expert": self._expert.state()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        self._expert.check_state(saved.fields(("expert",))["expert"])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._expert.restore(state["expert"])

@@ -6,24 +6,66 @@ action chosen for it, the reward, and how the step ended. The next slot of the c
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etude.base import spaces as spaces_
+from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import CheckpointError, ConfigError, EtudeError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.replay.episodes import EpisodeIndex
-from etude.replay.frames import FrameStacks
+from etude.replay.frames import FrameStacks, newest_frames
 from etude.replay.observations import Where, Whole, flat, numbers, require_shape
-from etude.replay.sizes import Extras, bytes_needed
+from etude.replay.ring_view import EpisodeIndex
 from etude.replay.storage import FileStorage, RamStorage
-from etude.replay.times import between
+
+
+def between(steps: Steps, start: int, end: int) -> Steps:
+    """The time steps from `start` up to `end`; `next_observation` is what follows them."""
+    times = steps.shape[0]
+    finals = (steps.final_index[:, 0] >= start) & (steps.final_index[:, 0] < end)
+    return replace(
+        steps,
+        observation=trees.rows(steps.observation, slice(start, end)),
+        action=steps.action[start:end],
+        reward=steps.reward[start:end],
+        terminated=steps.terminated[start:end],
+        truncated=steps.truncated[start:end],
+        next_observation=steps.next_observation if end == times else trees.rows(steps.observation, end),
+        final_observation=trees.rows(steps.final_observation, finals),
+        final_index=steps.final_index[finals] - np.array([start, 0]),
+        restarted=steps.restarted if start == 0 else np.zeros_like(steps.restarted),
+        extras={name: array[start:end] for name, array in steps.extras.items()},
+    )
+
+
+Extras = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape of one row, dtype)
+
+
+def bytes_needed(
+    spaces: Spaces,
+    capacity: int,
+    environments: int = 1,
+    extras: Extras | None = None,
+    frame_stack: int = 1,
+    reward_shape: tuple[int, ...] = (),
+) -> int:
+    """Bytes that such a ring takes. One observation for each episode in it comes on top."""
+    template = spaces_.zeros(spaces.observation)
+    observation = trees.count_bytes(template if frame_stack == 1 else newest_frames(template, frame_stack))
+    action = trees.count_bytes(spaces_.zeros(spaces.action))
+    extra = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in (extras or {}).values())
+    reward, kind, final, start = 4 * math.prod(reward_shape), 1, 4, 4 * (frame_stack > 1)
+    row = observation + action + extra + reward + kind + final + start
+    return (capacity // environments + frame_stack) * environments * row
+
 
 TERMINATED, TRUNCATED = 1, 2  # bits of `kind`; 0 where the episode goes on in the next slot
 EDGE = 4  # nothing is stored here, and what follows begins a column

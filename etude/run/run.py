@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Iterable, Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -9,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
+from etude.algorithms import ALGORITHMS
 from etude.base.checks import Stored
-from etude.base.errors import CallbackError, CheckpointError
+from etude.base.errors import CallbackError, CheckpointError, ConfigError
 from etude.base.events import Event, Finished, Saved, Saving, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
@@ -22,18 +25,20 @@ from etude.envs.tasks import check_stored_task, task_data
 from etude.estimation import EstimateRequest, ScheduledEstimates
 from etude.export import export as exported
 from etude.multi_agent.by_policy import PolicyAgents
-from etude.offline.loading import RecordedData
+from etude.offline.loading import CheckpointedData, RecordedData
 from etude.protocols import Explorer
+from etude.replay import MixedReplay
 from etude.report import filming, history
-from etude.run import online
 from etude.serving import preset_name
 from etude.training.assembly import exploration, starting
 from etude.training.assembly.agents import (
     check_collects_steps,
     check_replay,
     check_takes_tasks,
+    environment_arguments,
     environment_for,
     fitted,
+    learning_arguments,
     with_hyperparameters,
 )
 from etude.training.assembly.described import agents_for, check_algorithm, describe, with_own_generators
@@ -42,11 +47,66 @@ from etude.training.assembly.parts import as_rewriters, context_for, data_for, e
 from etude.training.assembly.replicas import check_alike, given_directory, replicas_for
 from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
 from etude.training.evaluate import Evaluation, EvaluationRequest
+from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
 from etude.training.setup import Setup
+from etude.training.sources import Sources
+
+AS_BEFORE = (  # of the setup
+    "seed", "engine", "device", "compiled", "vectorization", "keep_info", "devices", "strategy",
+)  # fmt: skip
+
+
+def arguments(context: TrainingContext, algorithm: str, share: float, changed: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `Run` for a run that goes on online; see `Run.go_online`."""
+    if kind_of(context.agent).steps_environments or context.data is None:
+        raise ConfigError(
+            "go_online is for runs that learned from recorded data alone; this one steps its environment already. Go "
+            "on with train."
+        )
+    if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
+        raise ConfigError(f"go_online: share = {share!r}; expected from 0 to below 1, such as 0.5.")
+    agent = copy.copy(context.agent)
+    vars(agent).pop("learns_from", None)
+    fields = [field.name for field in dataclasses.fields(agent.config) if field.init]
+    config = dataclasses.replace(agent.config, **{name: changed.pop(name) for name in fields if name in changed})
+    given = learning_arguments(algorithm if algorithm in ALGORITHMS else agent, config)
+    given |= environment_arguments(context.environment)
+    given |= {name: getattr(context.setup, name) for name in AS_BEFORE}
+    return {**given, "data": _with_share(context.data, share), **changed}
+
+
+def _with_share(data: Sources, share: float) -> Sources:
+    """The sources with this share for all recorded data together."""
+    recorded = {name: CheckpointedData(own.summary()) for name, own in data.recorded.items() if share}
+    return Sources(recorded, {name: share * data.shares[name] for name in recorded}, 1.0 - share)
+
+
+def take_over(old: Learner, new: Learner) -> None:
+    """Put the weights, the optimizer and the normalisers of one learner, and its recorded transitions, into another.
+    CheckpointError where the networks differ, and nothing is changed."""
+    state = old.engine.state()
+    new.engine.check_state(Stored(state, "engine"))
+    new.engine.restore(state)
+    if old.moments is not None and new.moments is not None:
+        new.moments.restore(old.moments.state())
+    if old.scale is not None and new.scale is not None:
+        new.scale.moments = old.scale.moments
+    new.progress.gradient_steps = old.progress.gradient_steps
+    if isinstance(new.replay, MixedReplay):
+        for name, buffer in _recorded(old, new.replay).items():
+            new.replay.buffers[name].restore(buffer.state())
+
+
+def _recorded(old: Learner, mixture: MixedReplay) -> dict[str, Any]:
+    """The buffers of recorded transitions of a learner, by their names in a mixture that has them, too."""
+    if isinstance(old.replay, MixedReplay):
+        return old.replay.buffers
+    return {next(iter(mixture.buffers)): old.replay}
+
 
 COMPONENTS = ("description", "engine", "rollout", "progress", "moments", "scale")  # in every checkpoint of a run
 
@@ -313,9 +373,9 @@ class Run:
         """
         check_replay(self._has_replay, "go online")
         run_dir = changed.pop("run_dir", None)
-        run = Run(**online.arguments(self._context, self.algorithm, share, changed))
+        run = Run(**arguments(self._context, self.algorithm, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
-        online.take_over(self.learner, run.learner)
+        take_over(self.learner, run.learner)
         run.use_directory(run_dir)
         return run
 

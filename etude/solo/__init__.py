@@ -5,10 +5,9 @@ Put together from the parts of etude: an engine, a pool (ring x selector x view)
 
 from etude.solo.agent import RL, RL_pytorch
 from etude.solo.callbacks import Callback, LambdaCallback
-from etude.solo.engines.param import assign_param
+from etude.solo.engines.user_agent import assign_param
 from etude.solo.files import read_param
-from etude.solo.options import Options
-from etude.solo.settings import Settings
+from etude.solo.settings import Options, Settings
 
 
 def save(agent: RL, path: str) -> None:

@@ -1,4 +1,5 @@
-"""Hyperparameters of an agent of one's own that adjust themselves: which there are, and how far each moves."""
+"""Hyperparameters of an agent of one's own that adjust themselves: which there are, where each is read and written, how
+far each moves, and the methods that adjust them while it trains."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
@@ -14,11 +16,136 @@ from etude.adapt.change import Change
 from etude.adapt.rule import DIRECTIONS
 from etude.adapt.signals import UnusableSignal, effective_sample_size, gradient_variance, smoothed
 from etude.base.checks import Stored
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, DataError
 from etude.base.events import Adjusted
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay import Prioritised, Uniform
-from etude.solo.knobs import KNOBS, Knob, Knobs
+from etude.solo.engines import UserAgentEngine
+from etude.solo.learner import EPSILON_GREEDY, EpisodeLearner
+
+KNOBS = {
+    "batch": "batch_size",
+    "alpha": "priority_exponent",
+    "lr": "learning_rate",
+    "eps": "epsilon",
+    "freq": "target_update_every",
+    "tau": "tau",
+    "gamma": "gamma",
+    "store": "rollout_length",
+    "weight_decay": "weight_decay",
+    "beta1": "beta1",
+    "beta2": "beta2",
+    "clip": "clip_range",
+    "beta": "importance_exponent",
+    "num_updates": "gradient_steps",
+}
+"""By the name in `NAME_params`, the hyperparameter of runs that it stands for: it moves in the same direction."""
+
+_ATTRIBUTES = ("tau", "gamma", "clip", "beta")
+_OPTIMIZER = {"lr": "learning_rate", "weight_decay": "weight_decay", "beta1": "beta1", "beta2": "beta2"}
+
+
+class Knob(NamedTuple):
+    """One number that may be adjusted. name: as events have it. like: see `KNOBS`. whole: whether it is a count."""
+
+    name: str
+    like: str
+    whole: bool
+    read: Callable[[], float]
+    write: Callable[[float], None]
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """Finds the numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
+    several. replicas: of a strategy, over which batches are divided."""
+
+    agent: Any
+    learner: EpisodeLearner
+    engine: UserAgentEngine
+    replicas: int = 1
+
+    def __call__(self, name: str) -> list[Knob]:
+        """ConfigError where this agent has no such hyperparameter, or where nobody has."""
+        if name not in KNOBS:
+            arguments = ", ".join(f"{each}_params" for each in KNOBS)
+            raise ConfigError(f"adjust takes no argument {name}_params; expected some of {arguments}.")
+        if name in _OPTIMIZER:
+            return self._of_optimizers(name)
+        if name in _ATTRIBUTES:
+            return [self._attribute(name)]
+        if name == "eps":
+            return self._epsilons()
+        return [self._exponent() if name == "alpha" else self._count(name)]
+
+    def _of_optimizers(self, name: str) -> list[Knob]:
+        settings = self.engine.optimizer_settings(_OPTIMIZER[name])
+        if not settings:
+            raise ConfigError(
+                f"{name}_params adjusts {_OPTIMIZER[name]} of the optimizers, and none of this agent's has one that is "
+                "a number. Leave it out, or train with an optimizer that has it, such as AdamW."
+            )
+        return [
+            Knob(label, KNOBS[name], False, setting.read, setting.write)
+            for label, setting in zip(_numbered(name, len(settings)), settings, strict=True)
+        ]
+
+    def _attribute(self, name: str) -> Knob:
+        agent = self.agent
+        if not isinstance(getattr(agent, name, None), float):
+            raise ConfigError(
+                f"{name}_params adjusts the attribute {name} of the agent, and {type(agent).__name__} has no float of "
+                "this name. Set it in __init__, and read it in __call__."
+            )
+        return Knob(name, KNOBS[name], False, partial(getattr, agent, name), partial(setattr, agent, name))
+
+    def _epsilons(self) -> list[Knob]:
+        greedy = [each for each in self.learner.policies if isinstance(each, EPSILON_GREEDY)]
+        if not greedy:
+            raise ConfigError(
+                "eps_params adjusts eps of the policies, and none of this agent's has one. Give "
+                "set(policy=EpsGreedyQPolicy(...)), or leave eps_params out."
+            )
+        return [
+            Knob(label, KNOBS["eps"], False, partial(getattr, policy, "eps"), partial(setattr, policy, "eps"))
+            for label, policy in zip(_numbered("eps", len(greedy)), greedy, strict=True)
+        ]
+
+    def _exponent(self) -> Knob:
+        selector = self.learner.buffer.selector
+        if not isinstance(selector, Prioritised):
+            raise ConfigError(
+                "alpha_params adjusts the exponent of priorities. Give set(..., PR=True), or leave it out."
+            )
+        return Knob(
+            "alpha", KNOBS["alpha"], False, partial(getattr, selector, "alpha"), partial(setattr, selector, "alpha")
+        )
+
+    def _count(self, name: str) -> Knob:
+        learner, settings = self.learner, self.learner.settings
+        own = {"batch": "batch", "store": "num_store", "num_updates": "num_updates"}.get(name)
+        if own is None:
+            own = "update_steps" if settings.update_steps is not None else "update_batches"
+        if learner.count_of(own) is None:
+            raise ConfigError(
+                f"{name}_params adjusts {own}, and it is None: {_MEANING[own]}. Give set(..., {own}=...), or leave "
+                f"{name}_params out."
+            )
+        return Knob(own, KNOBS[name], True, partial(_as_float, learner, own), partial(learner.set_count, own))
+
+
+_MEANING = {"num_updates": "one pass over the pool", "update_batches": "update_param is called after every minibatch"}
+
+
+def _as_float(learner: EpisodeLearner, name: str) -> float:
+    value = learner.count_of(name)
+    assert value is not None
+    return float(value)
+
+
+def _numbered(name: str, count: int) -> list[str]:
+    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
+
 
 RATE_KEYS, SCALE_KEYS = ("rate", "min", "max", "smooth"), ("scale", "min", "max")
 SMOOTH = 0.2  # of the documents
@@ -244,3 +371,136 @@ def _checked(name: str, knob: Knob, given: Any) -> dict[str, Any]:
     renamed = {"min": "low", "max": "high"}
     own = {renamed.get(key, key): value for key, value in held.items()}
     return own if knob.whole else {"rate": 0.1, **own}
+
+
+Params = Mapping[str, float | None] | None
+
+
+class AdjustedParams(TypedDict, total=False):
+    """What `adjust` may move. Hyperparameters of the losses, policies and optimizers have the keys rate (the largest
+    relative change at once, 0.1), min, max (a tenth and ten times of the value given) and smooth (weight of a new value
+    in the moving average of the signal, 0.2). Whole numbers, which are batch, freq, store and num_updates, have scale
+    (multiplies the ratio of the signal to its target, 1), min and max (a quarter and four times), and batch has align
+    (the batch size is a multiple of it; None: it moves in powers of 2)."""
+
+    batch_params: Params  # minibatch size
+    alpha_params: Params  # exponent of the priorities
+    lr_params: Params  # learning rate of each optimizer
+    eps_params: Params  # eps of each policy
+    freq_params: Params  # update_steps or update_batches
+    tau_params: Params  # the agent's attribute tau
+    gamma_params: Params  # the agent's attribute gamma
+    store_params: Params  # num_store, collections before a learning phase
+    weight_decay_params: Params  # of each optimizer
+    beta1_params: Params  # of each optimizer
+    beta2_params: Params  # of each optimizer
+    clip_params: Params  # the agent's attribute clip
+    beta_params: Params  # the agent's attribute beta
+    num_updates_params: Params  # minibatches after each collection
+
+
+class AdaptiveMethods:
+    """`adjust` and what belongs to it. An agent calls these in `adjust_func`, in a callback, or between two calls of
+    `train`; each returns the changes. They follow
+
+    - the effective sample size (ESS) `1 / sum(p**2)` of the priorities p, normalised to sum to 1: where it is larger,
+      updates become bolder;
+    - the noise of gradients, their variance over minibatches: where it is larger, updates become more careful.
+
+    adjust_func: called without arguments before each learning phase. window_size_func: called with the number of each
+    process where the pool is cut; returns how many of its oldest transitions to drop, in the place of `window_size`.
+    """
+
+    adjust_func: Callable[[], Any] | None = None
+    window_size_func: Callable[[int], int | None] | None = None
+    _session_state: Any
+
+    def adjust(
+        self,
+        target_ess: float | None = None,
+        target_noise: float | None = None,
+        num_samples: int | None = None,
+        smooth: float = 0.2,
+        *,
+        jit_compile: bool = True,
+        **params: Unpack[AdjustedParams],
+    ) -> tuple[Adjusted, ...]:
+        """`adabatch` where target_noise is given, which takes num_samples too; else `adjust_batch_size`."""
+        if target_noise is None:
+            return self.adjust_batch_size(smooth, target_ess=target_ess, **params)
+        if target_ess is not None or num_samples is None:
+            raise ConfigError(
+                f"adjust: target_ess = {target_ess!r}, num_samples = {num_samples!r} with target_noise; expected "
+                "num_samples, the minibatches whose gradients are compared, and no target_ess."
+            )
+        return self.adabatch(num_samples, target_noise, smooth, jit_compile=jit_compile, **params)
+
+    def adjust_batch_size(
+        self,
+        smooth: float = 0.2,
+        *,
+        target_ess: float | None = None,
+        **params: Unpack[AdjustedParams],
+    ) -> tuple[Adjusted, ...]:
+        """Multiply each hyperparameter in `params` by the ratio of the smoothed ESS of the priorities to target_ess, or
+        divide it, as its direction says; see `AdjustedParams`. Nothing changes before errors were reported.
+
+        smooth: weight of a new ESS in its moving average, for whole numbers. target_ess: in transitions; None: the
+        first smoothed ESS. Raises ConfigError without PR=True.
+        """
+        return self._adjuster("adjust_batch_size").by_effective_sample_size(smooth, target_ess, dict(params))
+
+    def adabatch(
+        self,
+        num_samples: int,
+        target_noise: float = 1e-3,
+        smooth: float = 0.2,
+        *,
+        jit_compile: bool = True,
+        **params: Unpack[AdjustedParams],
+    ) -> tuple[Adjusted, ...]:
+        """The same by the ratio of the gradient noise to target_noise.
+
+        num_samples: minibatches, drawn uniformly from the pool. target_noise: of the variance of each entry of the
+        gradient over them, averaged over entries. jit_compile: for TensorFlow, whether XLA compiles the gradient.
+        """
+        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 2:
+            raise ConfigError(f"adabatch: num_samples = {num_samples!r}; expected at least 2 minibatches.")
+        adjuster = self._adjuster("adabatch")
+        return adjuster.by_gradient_noise(num_samples, smooth, target_noise, dict(params), jit_compile)
+
+    def adjust_window_size(self, p: int | None = None, scale: float = 1.0, ema: float | None = None) -> int:
+        """How many of the oldest transitions to drop: `scale * (n - ESS)` of n, rounded down, and never all. 0 where
+        the ESS cannot be computed, as for fewer than two transitions.
+
+        p: the number of a process; None: the whole pool. ema: a smoothed ESS, in the place of the present one. Raises
+        ConfigError without PR=True.
+        """
+        weight = self._adjuster("adjust_window_size").priorities(p)
+        try:
+            size = effective_sample_size(weight) if ema is None else float(ema)
+        except UnusableSignal:
+            return 0
+        wanted = scale * (len(weight) - size)
+        if not np.isfinite(wanted):
+            raise ConfigError(f"adjust_window_size: scale = {scale!r}, ema = {ema!r}; expected finite numbers.")
+        return int(min(max(wanted, 0), max(len(weight) - 1, 0)))
+
+    def compute_ess_from_weights(self, weights: Any) -> float:
+        """The effective sample size `1 / sum(p**2)` of weights [n] normalised to p: from 1 to n. DataError for fewer
+        than two weights, and where they are negative, not finite, or all 0."""
+        try:
+            return effective_sample_size(np.asarray(weights))
+        except UnusableSignal as error:
+            raise DataError(
+                f"compute_ess_from_weights: {error}. Give at least two weights, one of them above 0."
+            ) from None
+
+    def _adjuster(self, method: str) -> Adjuster:
+        session = self._session_state.session
+        if session is None:
+            raise ConfigError(
+                f"{method} adjusts an agent that trains, and {type(self).__name__} has not been trained since it was "
+                "made or restored. Call it in adjust_func or in a callback, or after train."
+            )
+        return session.adjuster

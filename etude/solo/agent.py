@@ -23,13 +23,10 @@ from typing import Any, ClassVar
 from etude.base.errors import ConfigError
 from etude.report import EpisodeLines, draw_episodes
 from etude.solo import animation, files
-from etude.solo.adaptive import AdaptiveMethods
-from etude.solo.build import build_session
+from etude.solo.adjusting import AdaptiveMethods
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options, options_from
-from etude.solo.session import Session, SessionKey
-from etude.solo.settings import Settings
-from etude.solo.strategy import StrategyArguments, strategy_arguments
+from etude.solo.session import Session, SessionKey, build_session
+from etude.solo.settings import Options, Settings, StrategyArguments, options_from, strategy_arguments
 from etude.solo.training import History, Training
 
 

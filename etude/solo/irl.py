@@ -23,7 +23,7 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space, zeros
 from etude.protocols import Explorer
-from etude.replay.sizes import Extras
+from etude.replay.ring import Extras
 from etude.solo.conversion import REWARD_INPUTS, RewardModel
 from etude.solo.engines import UserAgentEngine
 from etude.solo.settings import Settings

@@ -12,9 +12,8 @@ from typing import Any
 from etude.solo.agent import SessionState
 from etude.solo.callbacks import Callbacks
 from etude.solo.engines import load_weights, weights
-from etude.solo.options import Options
 from etude.solo.session import Session, SessionKey
-from etude.solo.strategy import StrategyArguments
+from etude.solo.settings import Options, StrategyArguments
 from etude.solo.training import Training
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

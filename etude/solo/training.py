@@ -10,8 +10,8 @@ from etude.base.events import Collected, Event, Finished, Saved, Warned
 from etude.base.interrupt import obeying_signals
 from etude.protocols import Weights
 from etude.solo.callbacks import Callbacks
-from etude.solo.options import Options
 from etude.solo.session import Session
+from etude.solo.settings import Options
 from etude.training.loop import Loop
 from etude.training.schedule import Schedule
 

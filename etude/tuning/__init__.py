@@ -7,21 +7,18 @@ print(study.best.values)
 
 from etude.tuning.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from etude.tuning.finding import LRFinder, LRSuggestion, OptFinder, ParallelFinder
-from etude.tuning.genome import Genome
-from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
 from etude.tuning.population import PBT
-from etude.tuning.ranking import Result
+from etude.tuning.results import Result
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
-from etude.tuning.search import GridSearch, RandomSearch
+from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
 from etude.tuning.space import Choices as Choice
 from etude.tuning.space import LogInterval as Log
 from etude.tuning.space import Space
 from etude.tuning.space import UniformInterval as Uniform
 from etude.tuning.study import Study
-from etude.tuning.sweep import Sweep
-from etude.tuning.sweep_result import SweepResult
-from etude.tuning.trial import Configuration, Score, Trial
+from etude.tuning.sweep import Sweep, SweepResult
+from etude.tuning.trial import Configuration, Genome, Score, Trial
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",

@@ -8,10 +8,9 @@ from typing import Any
 
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.config_json import from_json, to_json
-from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
 from etude.tuning.segment import Ended
-from etude.tuning.trial import Score, Trial
+from etude.tuning.trial import Genome, Score, Trial, genome_from_json
 
 Line = dict[str, Any]
 

@@ -8,9 +8,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.tuning.genome import Genome
 from etude.tuning.space import Space
-from etude.tuning.trial import Configuration, Trial, configurations_of
+from etude.tuning.trial import Configuration, Genome, Trial, configurations_of
 
 EVALUATIONS = (20, 10, 25, 16, 12, 8, 5, 4, 2, 1)  # of a trial, where nobody says how many: the first that fits
 

@@ -12,10 +12,9 @@ from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import to_json
-from etude.tuning.genome import Genome
 from etude.tuning.plan import Copy, Decision, Go, New, StudyState
 from etude.tuning.space import Choices, Space, with_values
-from etude.tuning.trial import Trial
+from etude.tuning.trial import Genome, Trial
 
 OF_STATE = ("network", "optimizer", "buffer_size", "rollout_length", "sequence_length", "adapt")
 

@@ -24,9 +24,8 @@ from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.assembly.agents import learning_arguments, loading_arguments
 from etude.training.callbacks import CallbackList, as_list
 from etude.tuning.experiment import loading_options
-from etude.tuning.genome import Genome, genome_from_json
 from etude.tuning.plan import StudyPlan
-from etude.tuning.trial import Score
+from etude.tuning.trial import Genome, Score, genome_from_json
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
 KEEP = 2  # checkpoints of a trial

@@ -17,7 +17,6 @@ from etude.training.callbacks import as_list
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.experiment import Experiment, difference, experiment_from
-from etude.tuning.genome import Genome
 from etude.tuning.history import (
     Line,
     TrialHistory,
@@ -29,12 +28,11 @@ from etude.tuning.history import (
     plan_in,
 )
 from etude.tuning.journal import NAME, Journal, folder_of, read_lines
-from etude.tuning.optuna_search import OptunaSearch
 from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, study_plan
 from etude.tuning.population import PBT
-from etude.tuning.ranking import Result, ranking
+from etude.tuning.results import Result, ranking
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
-from etude.tuning.search import GridSearch, RandomSearch
+from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
 from etude.tuning.segment import (
     Ended,
     Fit,
@@ -50,7 +48,7 @@ from etude.tuning.segment import (
     unchanged,
 )
 from etude.tuning.space import Space, space_given
-from etude.tuning.trial import Status, Trial, failures
+from etude.tuning.trial import Genome, Status, Trial, failures
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)

@@ -16,7 +16,7 @@ from checkpoint_states import litter, same, small_state
 from etude import checkpoint
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Started
-from etude.checkpoint import lock
+from etude.checkpoint import files
 from etude.checkpoint.run_directory import RunDirectory
 from etude.report import JsonLines, draw_runs
 from etude.report.plots import Series
@@ -115,7 +115,7 @@ def test_a_file_system_without_locks_is_noted(tmp_path: Path, monkeypatch: pytes
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     with RunDirectory.create(tmp_path / "run", "run") as directory:
         assert "without locks" in directory.notes[0]
 
@@ -249,7 +249,7 @@ def test_what_looks_unfinished_is_left_where_there_are_no_locks(
     directory = run_with(tmp_path / "run", 1)
     unfinished = checkpoint.temporary_beside(directory.config)
     unfinished.write_text("half, of another run that is writing it")
-    monkeypatch.setattr(lock.fcntl, "flock", refuse)
+    monkeypatch.setattr(files.fcntl, "flock", refuse)
     RunDirectory.resume(tmp_path / "run").close()
     assert unfinished.exists()
 

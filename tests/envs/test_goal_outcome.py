@@ -10,7 +10,7 @@ from gymnasium.spaces import Box, Dict
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs import ConfiguredEnvironment, GoalOutcome
 from etude.examples.point import PointWorld
-from etude.replay.goals import GoalRewards
+from etude.replay.hindsight import GoalRewards
 
 PLANE = Box(0.0, 5.0, (2,), np.float32)
 ACHIEVED = np.array([[1, 1], [1, 2], [3, 3], [0, 0]] * 5, np.float32)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etude.base.errors import ConfigError, DataError
-from etude.estimation.episodes import check_weights, filled
+from etude.estimation.estimator import check_weights, filled
 from etude.estimation.estimators import METHODS, SIMULATION, chosen
 from etude.estimation.intervals import effective_size, estimate_of, interval, student
 

@@ -15,7 +15,7 @@ from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Estimated, Warned
 from etude.base.spaces import Box
-from etude.estimation.episodes import behaviour_of
+from etude.estimation.estimator import behaviour_of
 from etude.estimation.fqe import FQEConfig
 from etude.estimation.target import TargetPolicy
 from etude.explore import Boltzmann, EpsilonZGreedy, GaussianNoise, Sample, Softened

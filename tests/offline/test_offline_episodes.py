@@ -22,7 +22,7 @@ from etude.replay import (
     Sequences,
     WholeReturns,
 )
-from etude.replay.times import between
+from etude.replay.ring import between
 
 EXTRAS = {"log_prob": ((), np.dtype(np.float32)), "place": ((2,), np.dtype(np.float32))}
 

@@ -15,8 +15,8 @@ from test_replayed_policies import MASKED, beside, beside_stops, follow
 from watched import Collection, Watched, watched_events
 
 import etude
-from etude.tuning.evolution.mutation import Mutation
 from etude.tuning.evolution.runs import copied
+from etude.tuning.evolution.structure import Mutation
 
 algorithms = etude.algorithms
 CHOICE = gym.spaces.Discrete(3)

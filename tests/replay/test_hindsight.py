@@ -15,7 +15,7 @@ from test_ring import LOG_PROB, assert_same, random_steps, ring_and_world
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Dict, Discrete, Spaces
 from etude.replay import Advantages, Buffer, Hindsight, NStep, OneStep, Prioritised, Ring, Sequences, Triplets, Uniform
-from etude.replay.goals import GoalRewards
+from etude.replay.hindsight import GoalRewards
 
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(GOALS, 1), (GOALS, 3), (PICTURES, 1), (PICTURES, 3)])
 

@@ -14,7 +14,7 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import CheckpointError, ConfigError, EtudeError, SpaceError
 from etude.base.spaces import Box, Discrete, Spaces
-from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, ram
+from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, storage
 
 LOG_PROB = {"log_prob": ((), np.float32)}
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])
@@ -329,7 +329,7 @@ def test_the_bytes_are_known_before_a_ring_is_built(spaces, stack):
 
 
 def test_a_ring_that_does_not_fit_in_memory_is_refused_before_it_is_built(monkeypatch):
-    monkeypatch.setattr(ram, "available", lambda: (1_000_000_000, "memory limit of this container"))
+    monkeypatch.setattr(storage, "available_memory", lambda: (1_000_000_000, "memory limit of this container"))
     spaces = Spaces(Box(0, 255, (4, 84, 84), np.uint8), Discrete(6))
     with pytest.raises(ConfigError, match=r"28\.2. GB, but only 1\.00 GB .*container.*buffer_size"):
         Ring(spaces, 1_000_000)
@@ -341,20 +341,20 @@ def test_the_smallest_limit_on_memory_counts(tmp_path):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    assert ram.available(tmp_path) is None
+    assert storage.available_memory(tmp_path) is None
     write("proc/meminfo", "MemTotal: 9000 kB\nMemAvailable:    8000 kB\n")
-    assert ram.available(tmp_path) == (8_192_000, "free memory of this machine")
+    assert storage.available_memory(tmp_path) == (8_192_000, "free memory of this machine")
     write("proc/self/cgroup", "0::/job/worker\n")
     write("sys/fs/cgroup/job/worker/memory.max", "max\n")
     write("sys/fs/cgroup/job/memory.max", "5000000\n")
     write("sys/fs/cgroup/job/memory.current", "2000000\n")
     write("sys/fs/cgroup/job/memory.stat", "anon 1000000\ninactive_file 500000\n")
-    assert ram.available(tmp_path) == (3_500_000, "memory limit of this container")
+    assert storage.available_memory(tmp_path) == (3_500_000, "memory limit of this container")
     write("proc/self/cgroup", "4:cpu,memory:/elsewhere\n")
     write("sys/fs/cgroup/memory/memory.limit_in_bytes", "1000")
     write("sys/fs/cgroup/memory/memory.usage_in_bytes", "900")
     write("sys/fs/cgroup/memory/memory.stat", "total_inactive_file 50\n")
-    assert ram.available(tmp_path) == (150, "memory limit of this container")
+    assert storage.available_memory(tmp_path) == (150, "memory limit of this container")
 
 
 @KINDS

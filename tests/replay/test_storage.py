@@ -92,7 +92,7 @@ def test_what_a_killed_process_left_behind_is_removed_by_the_next_ring(tmp_path)
 
 def test_a_replay_that_does_not_fit_on_the_disk_is_refused_before_it_is_built(tmp_path, monkeypatch):
     monkeypatch.setattr(storage.shutil, "disk_usage", lambda path: type("Usage", (), {"free": 1_000}))
-    monkeypatch.setattr(storage.ram, "available", lambda: (10, "of memory, which does not count"))
+    monkeypatch.setattr(storage, "available_memory", lambda: (10, "of memory, which does not count"))
     with pytest.raises(
         ConfigError, match=rf"takes 0\.03 GB, but only 0\.00 GB .*on the disk of {tmp_path}.*buffer_size"
     ):

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.base.errors import ConfigError, EtudeError
-from etude.replay.sum_tree import SumTree
+from etude.replay.prioritised import SumTree
 
 
 def tree_of(*values: float) -> SumTree:

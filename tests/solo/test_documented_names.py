@@ -12,8 +12,7 @@ import etude.explore
 import etude.solo
 import etude.tuning
 from etude.solo.callbacks import HOOKS
-from etude.solo.options import Options
-from etude.solo.settings import Settings
+from etude.solo.settings import Options, Settings
 
 PAGE = ROOT / "docs" / "coming-from-note-rl.md"
 POLICIES = (

@@ -11,10 +11,8 @@ from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy
 from etude.replay import Buffer, OneStep, Ring
 from etude.solo.callbacks import Callbacks, LambdaCallback
-from etude.solo.learner import EpisodeLearner
-from etude.solo.options import Options
-from etude.solo.regimes import regime_of
-from etude.solo.settings import Settings
+from etude.solo.learner import EpisodeLearner, regime_of
+from etude.solo.settings import Options, Settings
 
 SPACES = Spaces(Box(-1, 1, (2,)), Discrete(2))
 

@@ -10,8 +10,8 @@ from etude.base.errors import EnvironmentFault
 from etude.base.seeding import generator, generator_state
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import Greedy
-from etude.solo.options import Options
 from etude.solo.session import Session
+from etude.solo.settings import Options
 
 SPACES = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
 

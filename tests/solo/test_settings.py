@@ -7,9 +7,8 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.replay import Buffer, OneStep, Ring, Uniform
-from etude.solo.options import Options, Trimming
-from etude.solo.regimes import regime_of
-from etude.solo.settings import Settings
+from etude.solo.learner import regime_of
+from etude.solo.settings import Options, Settings, Trimming
 
 
 @pytest.mark.parametrize(

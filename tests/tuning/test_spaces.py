@@ -12,11 +12,11 @@ from study_worlds import TINY
 from etude import Conv, Linear, Mlp
 from etude.base.errors import CheckpointError, ConfigError
 from etude.tuning import Choice, Genome, Log, RandomSearch, Space, StudyPlan, Uniform
-from etude.tuning.genome import genome_from_json
 from etude.tuning.journal import Journal
 from etude.tuning.plan import StudyState, evaluate_every
-from etude.tuning.ranking import mean_interval
+from etude.tuning.results import mean_interval
 from etude.tuning.space import space_given
+from etude.tuning.trial import genome_from_json
 
 
 def test_a_grid_is_every_combination_in_order():

@@ -70,7 +70,7 @@ def _keras_backend(
 
         program = JaxProgram(parts, interface)
     elif replicas is not None:
-        from etude.solo.engines.replicated import replicated_program
+        from etude.solo.engines.tensorflow import replicated_program
 
         program = replicated_program(parts, interface, jit_compile, replicas)
     else:

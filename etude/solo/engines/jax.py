@@ -17,7 +17,6 @@ from etude.base.errors import ConfigError
 from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface
 from etude.solo.engines.keras import KerasParts, length, next_power, padded
-from etude.solo.engines.param import no_gradient, read_losses
 from etude.solo.engines.user_agent import (
     Bound,
     Compiled,
@@ -25,7 +24,9 @@ from etude.solo.engines.user_agent import (
     acted,
     by_name,
     each,
+    no_gradient,
     not_traceable,
+    read_losses,
     single,
 )
 

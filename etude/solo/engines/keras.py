@@ -18,8 +18,7 @@ from etude.base.forks import check_home
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 from etude.solo.engines.engine import OptimizerSetting
-from etude.solo.engines.param import check_trained, flat, grouped
-from etude.solo.engines.user_agent import Bound, PriorityRecorder, each, find, single
+from etude.solo.engines.user_agent import Bound, PriorityRecorder, check_trained, each, find, flat, grouped, single
 
 _KINDS = (keras.Variable, keras.layers.Layer, keras.random.SeedGenerator)
 _ACTIVATIONS = {"relu", "tanh", "sigmoid", "elu", "gelu", "silu", "softplus", "softmax", "log_softmax"}

@@ -21,16 +21,20 @@ from etude.engines.torch import limited
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
 from etude.solo.engines.engine import AgentInterface, OptimizerSetting
-from etude.solo.engines.param import check_trained, flat, grouped, no_gradient, read_losses
 from etude.solo.engines.user_agent import (
     Bound,
     PriorityRecorder,
     acted,
     by_name,
+    check_trained,
     each,
     explained,
     find,
+    flat,
+    grouped,
     hyperparameters,
+    no_gradient,
+    read_losses,
     single,
 )
 

@@ -18,7 +18,7 @@ from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob
 from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import EpisodeBatch, EpisodeReturns, Fitness
-from etude.replay.episode_batch import power_of_two
+from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
 from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.kind import LearningKind, TrainingContext

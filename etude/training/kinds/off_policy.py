@@ -44,7 +44,7 @@ from etude.replay import (
 )
 from etude.replay.frames import has_stacks
 from etude.replay.hindsight import require_goals
-from etude.replay.sizes import Extras
+from etude.replay.ring import Extras
 from etude.training.adapting import Adapting
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule

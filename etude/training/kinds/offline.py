@@ -16,7 +16,7 @@ from etude.config import Config, OfflineConfig
 from etude.networks.tokens import tokens_of
 from etude.protocols import Explorer, Replay, Weights
 from etude.replay import BestEpisodes, Buffer, OneStep, Ring, Selector, TokenSequences, View
-from etude.replay.sizes import Extras
+from etude.replay.ring import Extras
 from etude.training.kinds.kind import BufferRequest, LearningKind, LoopParts, TrainingContext, replay_for
 from etude.training.learner import Learner
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue

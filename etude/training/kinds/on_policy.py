@@ -34,7 +34,7 @@ from etude.replay import (
     Unrolls,
     View,
 )
-from etude.replay.sizes import Extras
+from etude.replay.ring import Extras
 from etude.training.adapting import Adapting
 from etude.training.kinds.kind import LearningKind, LoopParts, TrainingContext, recorded_buffer
 from etude.training.learner import Learner

@@ -18,19 +18,16 @@ from etude.run.shared_rows import copy_checkpoint
 from etude.training.assembly.agents import environment_for
 from etude.training.assembly.agents import fitted as fitted_agent
 from etude.training.assembly.described import agents_for
-from etude.tuning.evolution.generations import Generations, population
-from etude.tuning.evolution.mutation import HYPERPARAMETER, Mutation
+from etude.tuning.evolution.generations import Generations, Tournament, population
 from etude.tuning.evolution.mutations import Mutations, value_at_start
 from etude.tuning.evolution.runs import fitted
-from etude.tuning.evolution.structure import ArchitectureLimits, hidden_units, shape_of
-from etude.tuning.evolution.tournament import Tournament
+from etude.tuning.evolution.structure import HYPERPARAMETER, ArchitectureLimits, Mutation, hidden_units, shape_of
 from etude.tuning.experiment import Experiment, experiment_from
-from etude.tuning.genome import Genome
 from etude.tuning.history import plan_in
 from etude.tuning.journal import NAME, read_lines
 from etude.tuning.segment import trial_folder
 from etude.tuning.study import Study
-from etude.tuning.trial import Trial, failures, lineage
+from etude.tuning.trial import Genome, Trial, failures, lineage
 
 KNOWN = (Generations, Mutations, Tournament, ArchitectureLimits)
 DEFAULT_GENERATIONS = 20  # where neither steps nor a preset say how long it goes on

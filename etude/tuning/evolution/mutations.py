@@ -14,15 +14,19 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.config import SequenceConfig
 from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent, Transformer
-from etude.tuning.evolution.mutation import (
+from etude.tuning.evolution.structure import (
     ACTIVATION,
     HYPERPARAMETER,
     LAYER_KINDS,
     PARAMETERS,
     UNIT_KINDS,
+    ArchitectureLimits,
+    Moves,
     Mutation,
+    moves_of,
+    networks_in,
+    replaced,
 )
-from etude.tuning.evolution.structure import ArchitectureLimits, Moves, moves_of, networks_in, replaced
 
 LIMITS: dict[str, tuple[float, float]] = {
     "learning_rate": (1e-5, 1e-2),

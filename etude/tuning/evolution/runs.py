@@ -22,11 +22,10 @@ from etude.rollout import InProcess
 from etude.run import Run, from_state
 from etude.training.assembly.agents import loading_arguments
 from etude.training.learner import Learner
-from etude.tuning.evolution.activations import ActivationSample
-from etude.tuning.evolution.mutation import PARAMETERS, Mutation
+from etude.tuning.evolution.generations import Tournament
 from etude.tuning.evolution.mutations import Mutations
-from etude.tuning.evolution.tournament import Tournament
-from etude.tuning.evolution.transfer import MEASURED, in_numpy, transfer
+from etude.tuning.evolution.structure import PARAMETERS, Mutation
+from etude.tuning.evolution.transfer import MEASURED, ActivationSample, in_numpy, transfer
 
 ROWS = 256  # of a sample
 ENVIRONMENTS = 8  # that a sample is collected from

@@ -9,7 +9,7 @@ import numpy as np
 
 from etude.base.errors import NetworkError
 from etude.networks.units import NEW, LayerUnits, labelled, unflattened
-from etude.tuning.evolution.mutation import ADD_LAYER, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, UNIT_KINDS, Mutation
+from etude.tuning.evolution.structure import ADD_LAYER, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, UNIT_KINDS, Mutation
 
 Arrays = Mapping[str, np.ndarray]
 SLOPE = 0.5  # of an activation function that was not evaluated

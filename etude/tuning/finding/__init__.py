@@ -2,6 +2,6 @@
 
 from etude.tuning.finding.lr_finder import LRFinder
 from etude.tuning.finding.parallel import OptFinder, ParallelFinder
-from etude.tuning.finding.suggestion import LRSuggestion
+from etude.tuning.finding.ramp import LRSuggestion
 
 __all__ = ["LRFinder", "LRSuggestion", "OptFinder", "ParallelFinder"]

@@ -13,7 +13,7 @@ from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.spaces import Discrete, Spaces
 from etude.tuning.evolution import ActivationSample, Mutations, transfer
-from etude.tuning.evolution.mutation import (
+from etude.tuning.evolution.structure import (
     ACTIVATION,
     ADD_LAYER,
     ADD_UNITS,
@@ -24,7 +24,7 @@ from etude.tuning.evolution.mutation import (
     REMOVE_UNITS,
     SHRINK_KERNEL,
 )
-from etude.tuning.genome import Genome, genome_from_json
+from etude.tuning.trial import Genome, genome_from_json
 
 GROWTH = (ADD_LAYER, ADD_UNITS, GROW_KERNEL)
 SAME_SHAPES = {ACTIVATION: "activation", PARAMETERS: "parameters", HYPERPARAMETER: "hyperparameters"}

@@ -16,7 +16,7 @@ from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.networks.dense import Affine, DenseActor
 from etude.solo import LambdaCallback
 from etude.solo.engines import parameters
-from etude.solo.policies import acting_in_worker
+from etude.solo.learner import acting_in_worker
 
 pytestmark = pytest.mark.usefixtures("workers_step")
 RATED = ("alpha", "lr", "eps", "tau", "gamma", "beta1", "beta2", "clip", "beta")

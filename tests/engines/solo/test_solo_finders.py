@@ -14,7 +14,7 @@ from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
 from etude.solo.engines.optimizers import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
-from etude.tuning.finding.candidates import SentAgentCandidate
+from etude.tuning.finding.parallel import SentAgentCandidate
 
 
 def flat(tree, path=""):

@@ -21,7 +21,7 @@ from etude.base.errors import NetworkError
 from etude.networks import Mlp, Transformer
 from etude.tuning.evolution import ActivationSample, Mutation, transfer
 from etude.tuning.evolution import surgery as surgeries
-from etude.tuning.evolution.mutation import (
+from etude.tuning.evolution.structure import (
     ADD_LAYER,
     ADD_UNITS,
     GROW_KERNEL,

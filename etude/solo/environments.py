@@ -1,0 +1,511 @@
+"""Environments of agents of one's own: an environment, a Gymnasium id, `module:callable`, a callable, or a list of
+these, behind Gymnasium's interface.
+
+The style of old Gym is any of: `reset` returns a bare observation or takes no seed; `step` returns four values, with
+one `done`; the spaces are of the gym package. Elsewhere such an environment is refused with what to mend.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
+
+from etude.base.errors import ConfigError, SpaceError
+from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
+from etude.envs.actions import Actions, ActionScaling, NormalisedActions
+from etude.envs.adapter import AdaptedEnvironment
+from etude.envs.make import make_any, make_rendering, rendering
+from etude.envs.multi_agent import JoinedAgents, refuse_nobody
+from etude.envs.pettingzoo import (
+    AgentsStep,
+    Named,
+    ParallelEnvironment,
+    ParallelStepper,
+    kind_of,
+    takes_turns,
+    value_of,
+)
+from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
+from etude.envs.results import as_flag, explain_reset
+from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
+from etude.envs.vector import LoopEnvironments
+from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED
+
+
+@runtime_checkable
+class Steppable(Protocol):
+    """What every single-agent environment has, of whatever package."""
+
+    observation_space: Any
+    action_space: Any
+
+    def reset(self) -> Any: ...
+
+    def step(self, action: Any) -> Any: ...
+
+
+@runtime_checkable
+class _BoxLike(Protocol):
+    low: np.ndarray
+    high: np.ndarray
+    shape: tuple[int, ...]
+    dtype: Any
+
+
+@runtime_checkable
+class _DiscreteLike(Protocol):
+    n: int
+
+
+def reasons(env: Steppable) -> list[str]:
+    """What of an environment is in the old style; [] where it can be used as it is. Resets it once."""
+    found = []
+    if not isinstance(env, gym.Env):
+        found.append("it is no gymnasium.Env")
+    if not (isinstance(env.observation_space, gym.Space) and isinstance(env.action_space, gym.Space)):
+        found.append("its spaces are not Gymnasium's")
+    if not takes(env.reset, "seed"):
+        found.append("reset takes no seed")
+    try:
+        bare = explain_reset(env.reset()) is not None
+    except Exception:  # shows again, with its place, when the first episode begins
+        bare = False
+    return [*found, "reset returns a bare observation"] if bare else found
+
+
+class OldGymEnvironment(gym.Env[Any, Any]):
+    """An environment in the old style, behind the interface of Gymnasium.
+
+    `done` means terminated, unless `info["TimeLimit.truncated"]` is true: then it means truncated.
+    A seed goes to `reset` where it takes one, else to the method `seed`; without either, episodes do not repeat.
+    """
+
+    def __init__(self, env: Any, name: str):
+        """Raises SpaceError for spaces other than Gymnasium's and plain Box and Discrete ones of the gym package."""
+        self.env = env
+        self.observation_space: Space = as_space(env.observation_space, f"The observation space of {name}")
+        self.action_space: Space = as_space(env.action_space, f"The action space of {name}")
+        self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
+        self.seeded: bool
+        self._reset, self.seeded = _resetting(env)
+        self._render: Callable[[], Any] = getattr(env, "render", lambda: None)
+        self.render_mode = getattr(env, "render_mode", None)
+        if takes(self._render, "mode"):
+            self._render, self.render_mode = lambda: env.render(mode="rgb_array"), "rgb_array"
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        """(observation, info)."""
+        result = self._reset(seed)
+        return result if explain_reset(result) is None else (result, {})
+
+    def step(self, action: Any) -> Any:
+        """Five values; what is neither four nor five is returned as it is, to be explained by the caller."""
+        result = self.env.step(action)
+        if not isinstance(result, tuple) or len(result) != 4 or not isinstance(result[3], dict):
+            return result
+        observation, reward, done, info = result
+        ended = as_flag("done", done)
+        truncated = ended and bool(info.get("TimeLimit.truncated", False))
+        return observation, reward, ended and not truncated, truncated, info
+
+    def render(self) -> Any:
+        """What the environment renders."""
+        return self._render()
+
+    def close(self) -> None:
+        getattr(self.env, "close", lambda: None)()
+
+
+def note(name: str, found: list[str], seeded: bool) -> str:
+    """The warning of an environment that was adapted."""
+    text = (
+        f"{name} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as terminated, or as "
+        "truncated where info['TimeLimit.truncated'] is true."
+    )
+    if seeded:
+        return text
+    return (
+        f"{text} It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of one "
+        "instance may all draw the same numbers."
+    )
+
+
+def as_space(space: Any, what: str = "The space") -> Space:
+    """A space of Gymnasium; plain Box and Discrete ones of other packages are rebuilt."""
+    if isinstance(space, gym.Space):
+        return space
+    if isinstance(space, _BoxLike):
+        dtype = np.dtype(space.dtype)
+        return Box(np.asarray(space.low, dtype), np.asarray(space.high, dtype), tuple(space.shape), dtype.type)
+    if isinstance(space, _DiscreteLike) and isinstance(space.n, int | np.integer):
+        return Discrete(int(space.n), start=int(getattr(space, "start", 0)))
+    raise SpaceError(
+        f"{what} is a {type(space).__module__}.{type(space).__qualname__}; expected a gymnasium.spaces.Space, or a Box "
+        "or Discrete of the old gym package. Declare it with gymnasium.spaces."
+    )
+
+
+def _resetting(env: Any) -> tuple[Callable[[int | None], Any], bool]:
+    """How to reset with a seed, and whether that is possible."""
+    if takes(env.reset, "seed"):
+        return lambda seed: env.reset(seed=seed), True
+    if callable(getattr(env, "seed", None)):
+        return lambda seed: (None if seed is None else env.seed(seed), env.reset())[1], True
+    return lambda seed: env.reset(), False
+
+
+RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
+
+
+@dataclass(frozen=True)
+class MultiAgentSpaces:
+    """The agents of one environment, in the order of its `possible_agents`."""
+
+    names: tuple[Any, ...]
+    observations: tuple[Space, ...]
+    actions: tuple[Any, ...]  # all Discrete, or all Box
+
+    @classmethod
+    def of(cls, env: ParallelEnvironment) -> MultiAgentSpaces:
+        """Raises SpaceError where there is no agent, or their actions cannot be joined."""
+        names = tuple(env.possible_agents)
+        refuse_nobody(env, names)
+        spaces = cls(names, tuple(map(env.observation_space, names)), tuple(map(env.action_space, names)))
+        kinds = {type(space) for space in spaces.actions}
+        if kinds not in ({Discrete}, {Box}):
+            each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, spaces.actions, strict=True))
+            raise SpaceError(
+                f"The actions of all agents are kept in one array, so they must all be Discrete or all be Box; got "
+                f"{each}. Wrap the environment so that its agents have actions of one kind."
+            )
+        return spaces
+
+    @property
+    def observation_space(self) -> Dict:
+        """What the agents observe, and which of them have ended."""
+        n = len(self.names)
+        return Dict({AGENTS: Tuple(self.observations), "terminated": MultiBinary(n), "truncated": MultiBinary(n)})
+
+
+class ParallelAgentsEnvironment(JoinedAgents):
+    """A parallel environment as agents of one's own see it.
+
+    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `AllAgentsStepper`.
+    """
+
+    def __init__(
+        self,
+        env: ParallelEnvironment,
+        reward_done: RewardDone | None = None,
+        scaling: ActionScaling = NormalisedActions,
+    ):
+        self.agents: MultiAgentSpaces = (spaces := MultiAgentSpaces.of(env))
+        names = tuple(map(str, spaces.names))
+        actions = {name: Actions(space, scaling) for name, space in zip(names, spaces.actions, strict=True)}
+        seen = zip(names, spaces.observations, strict=True)
+        each = {name: Spaces(observation, actions[name].space) for name, observation in seen}
+        super().__init__(env, AllAgentsStepper(env, reward_done), each, actions)
+        self.observation_space: Dict[Any] = spaces.observation_space
+
+    def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
+        seen = tuple(self._seen[name] for name in self.names)
+        ended = {"terminated": status == TERMINATED, "truncated": status == TRUNCATED}
+        return {AGENTS: seen, **{name: flags.astype(np.int8) for name, flags in ended.items()}}
+
+
+class AllAgentsStepper:
+    """Steps a parallel environment whose agents are all there when an episode begins, and do not come back once they
+    have ended.
+
+    `reward_done`, if given, is called at every step with the rewards of all agents and whether each has terminated so
+    far. The reward that it returns counts in the return of the episode, in place of the sum over agents; its done
+    terminates the episode for all agents that are still alive.
+    """
+
+    turns = False
+
+    def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None):
+        self._stepper = ParallelStepper(env)
+        self.own: dict[str, Any] = self._stepper.own
+        self.names: tuple[str, ...] = tuple(self._stepper.own)
+        self._reward_done = None if reward_done is None else _CheckedRewardDone(reward_done)
+        self._terminated = np.zeros(len(self.names), bool)
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
+        step = self._stepper.reset(seed, options)
+        self._terminated[:] = False
+        for name in self.names:
+            value_of(step.observations, name, "observation")
+        return step
+
+    def step(self, actions: Named) -> AgentsStep:
+        step = self._stepper.step(actions)._replace(there=())
+        for name in actions.keys() - step.ended:
+            value_of(step.observations, name, "observation")
+        if not step.observations.keys() <= actions.keys():  # some environments go on showing agents that ended
+            observations = {name: value for name, value in step.observations.items() if name in actions}
+            step = step._replace(acting=tuple(n for n in step.acting if n in actions), observations=observations)
+        return step if self._reward_done is None else self._scored(step, actions)
+
+    def _scored(self, step: AgentsStep, actions: Named) -> AgentsStep:
+        assert self._reward_done is not None
+        for name, how in step.ended.items():
+            self._terminated[self.names.index(name)] = how == TERMINATED
+        each = np.array([step.rewards.get(name, 0.0) for name in self.names], np.float32)
+        score, done = self._reward_done(each, self._terminated)
+        if not done:
+            return step._replace(score=score)
+        return step._replace(acting=(), ended=dict.fromkeys(actions, TERMINATED), score=score)
+
+
+class _CheckedRewardDone:
+    """Calls the user's function, and checks what it returns."""
+
+    def __init__(self, reward_done: RewardDone):
+        self._reward_done = reward_done
+
+    def __call__(self, rewards: np.ndarray, terminated: np.ndarray) -> tuple[float, bool]:
+        result = self._reward_done(rewards.copy(), terminated.copy())
+        if not isinstance(result, tuple | list) or len(result) != 2:
+            raise TypeError(f"the reward_done function returned {kind_of(result)}; expected (reward, done)")
+        reward, done = np.asarray(result[0]), np.asarray(result[1])
+        if reward.shape != () or done.shape != ():
+            raise ValueError(
+                f"the reward_done function returned a reward of shape {reward.shape} and a done of shape {done.shape}; "
+                "expected one number and one bool for all agents, such as r.sum(), d.all()"
+            )
+        return float(reward), bool(done)
+
+
+Environment = Steppable | ParallelEnvironment
+EXPECTED = (
+    "a Gymnasium id, 'module:callable', an environment, a callable that makes one, or a list of these with one for "
+    "each process"
+)
+
+
+class EnvironmentInstance:
+    """One environment that the user made. Sent to workers by cloudpickle."""
+
+    def __init__(self, env: Any):
+        self.env: Any = env
+        self.name: str = _name(env)
+
+    def copied(self) -> Any:
+        """Another one like it. Raises ConfigError where it can be neither copied nor pickled."""
+        try:
+            return copy.deepcopy(self.env)
+        except Exception:  # whatever its parts raise; perhaps it pickles
+            return cloudpickle.loads(self._pickled())
+
+    def _pickled(self) -> bytes:
+        try:
+            return cloudpickle.dumps(self.env)
+        except Exception as problem:
+            raise ConfigError(
+                f"{self.name} can be neither copied nor sent to another process ({problem}). Give what makes it: a "
+                "Gymnasium id, or a callable such as lambda: MyEnvironment()."
+            ) from problem
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"name": self.name, "env": self._pickled()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.name, self.env = state["name"], cloudpickle.loads(state["env"])
+
+
+class WrappedEnvironment:
+    """One environment behind Gymnasium's interface, its agents if it has several, and the layout of its rewards."""
+
+    def __init__(self, env: Any, name: str, reward_done: RewardDone | None, scaling: ActionScaling):
+        self.agents: MultiAgentSpaces | None = None
+        self.rewards: Rewards = ScalarRewards()
+        self.notes: tuple[str, ...] = ()
+        check_kind(env, name)
+        if isinstance(env, ParallelEnvironment):
+            joint = ParallelAgentsEnvironment(env, reward_done, scaling)
+            self.env: gym.Env[Any, Any] = joint
+            self.agents, self.rewards = joint.agents, MultiAgentRewards(joint.agents.names)
+            return
+        if reward_done is not None:
+            raise ConfigError(
+                f"A function for the rewards and dones of several agents was given, and {name} has one agent; expected "
+                "a PettingZoo parallel environment."
+            )
+        found = reasons(env)
+        self.env = env
+        if found:
+            old = OldGymEnvironment(env, name)
+            self.env, self.notes = old, (note(_name(env), found, old.seeded),)
+
+
+class KeptOpen(gym.Env[Any, Any]):
+    """An environment that the user closes. Costs no call at a step."""
+
+    def __init__(self, env: gym.Env[Any, Any]):
+        self.observation_space, self.action_space = env.observation_space, env.action_space
+        self.reset, self.step, self.render = env.reset, env.step, env.render  # type: ignore[method-assign]
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+def check_kind(env: Any, name: str) -> None:
+    """Raise ConfigError for what is no single environment whose agents act at once."""
+    kind = type(env).__qualname__
+    if takes_turns(env):
+        raise ConfigError(
+            f"{name} lets its agents act in turns; expected a parallel environment: its parallel_env(), or "
+            "pettingzoo.utils.conversions.aec_to_parallel(env)."
+        )
+    if isinstance(env, VectorEnv):
+        raise ConfigError(
+            f"{name} is a {kind} of {env.num_envs} environments; expected a single one: etude steps as many of them as "
+            "it is asked for."
+        )
+    if not isinstance(env, Environment):
+        missing = [part for part in ("reset", "step", "observation_space", "action_space") if part not in dir(env)]
+        without = f" without {', '.join(missing)}" if missing else ""
+        raise ConfigError(f"{name} is a {kind}{without}; expected {EXPECTED}.")
+
+
+def _name(env: Any) -> str:
+    if isinstance(env, gym.Env) and env.spec is not None:
+        return env.spec.id
+    metadata = getattr(env, "metadata", None) or {}
+    return str(metadata.get("name", type(getattr(env, "unwrapped", env)).__name__))
+
+
+@dataclass(frozen=True)
+class EnvironmentDescription:
+    """What is known of environments before any is stepped."""
+
+    name: str
+    spaces: Spaces  # as the agent sees them
+    agents: MultiAgentSpaces | None  # where there are several agents
+    notes: tuple[str, ...]  # to warn the user of, once
+
+
+@dataclass(frozen=True)
+class UserEnvironments:
+    """`make_environments(columns) -> Environments` for an agent's `env`. Sent to workers by cloudpickle.
+
+    Environment c of the run is made from entry c modulo their number. An instance is used itself for its own
+    environment, unless `copies` were asked for, and is then never closed; every other environment gets a copy of it.
+
+    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `AllAgentsStepper`.
+    """
+
+    entries: tuple[EnvironmentSpec | EnvironmentInstance, ...]
+    run_seed: int
+    scaling: ActionScaling = NormalisedActions
+    reward_done: RewardDone | None = None
+    in_place: frozenset[int] = field(default_factory=frozenset)  # the environments that are an instance itself
+
+    @classmethod
+    def of(
+        cls, env: Any, run_seed: int, scaling: ActionScaling = NormalisedActions, reward_done: RewardDone | None = None
+    ) -> UserEnvironments:
+        """Raises ConfigError for what neither is an environment nor could make one."""
+        several = isinstance(env, list | tuple)
+        if several and not env:
+            raise ConfigError(f"The list of environments is empty; expected {EXPECTED}.")
+        entries = tuple(_entry(one) for one in (env if several else [env]))
+        numbered = reversed(list(enumerate(entries)))
+        first = {id(entry.env): i for i, entry in numbered if isinstance(entry, EnvironmentInstance)}
+        return cls(entries, run_seed, scaling, reward_done, frozenset(first.values()))
+
+    def copies(self) -> UserEnvironments:
+        """The same, with copies of all instances: for episodes beside training."""
+        return replace(self, in_place=frozenset())
+
+    def __call__(self, columns: list[int] | np.ndarray) -> LoopEnvironments:
+        """The environments with these numbers in the run."""
+        return self._vectorised([self._wrap(int(column)) for column in columns], columns)
+
+    @property
+    def name(self) -> str:
+        """A short name for messages."""
+        return _entry_name(self.entries[0])
+
+    def describe(self) -> EnvironmentDescription:
+        """Look at one environment of each entry. Raises SpaceError where their spaces differ."""
+        different = [i for i, entry in enumerate(self.entries) if not any(_same(entry, e) for e in self.entries[:i])]
+        seen = []
+        for i in different:
+            wrapped = self._wrap(i)
+            environments = self._vectorised([wrapped], [i])
+            name = _entry_name(self.entries[i])
+            seen.append(EnvironmentDescription(name, environments.spaces, wrapped.agents, wrapped.notes))
+            environments.close()
+        first = seen[0]
+        for other in seen[1:]:
+            if other.spaces != first.spaces:
+                raise SpaceError(
+                    f"All environments of one agent must have the same spaces; {first.name} has "
+                    f"{_spaces_text(first.spaces)}, {other.name} has {_spaces_text(other.spaces)}."
+                )
+        return replace(first, notes=tuple(dict.fromkeys(text for one in seen for text in one.notes)))
+
+    def single(self, render_mode: str | None = None) -> AdaptedEnvironment:
+        """One environment apart from those of the run.
+
+        Raises ConfigError where it cannot be made with this `render_mode`.
+        """
+        entry = self.entries[0]
+        env = _make(entry) if render_mode is None else _make_rendering(entry, render_mode)
+        wrapped = WrappedEnvironment(env, self.name, self.reward_done, self.scaling)
+        return AdaptedEnvironment(wrapped.env, self.name, self.scaling, wrapped.rewards)
+
+    def _vectorised(self, wrapped: list[WrappedEnvironment], columns: list[int] | np.ndarray) -> LoopEnvironments:
+        made = iter([one.env for one in wrapped])
+        rewards = wrapped[0].rewards
+        return LoopEnvironments(made.__next__, np.asarray(columns), self.run_seed, self.name, self.scaling, rewards)
+
+    def _wrap(self, column: int) -> WrappedEnvironment:
+        entry = self.entries[column % len(self.entries)]
+        in_place = column in self.in_place
+        env = entry.env if in_place and isinstance(entry, EnvironmentInstance) else _make(entry)
+        wrapped = WrappedEnvironment(env, _entry_name(entry), self.reward_done, self.scaling)
+        if in_place:
+            wrapped.env = KeptOpen(wrapped.env)
+        return wrapped
+
+
+def _entry(env: Any) -> EnvironmentSpec | EnvironmentInstance:
+    """One entry; what a callable makes is checked where it is called."""
+    if isinstance(env, str | type) or not isinstance(env, Environment) and callable(env):
+        return env
+    check_kind(env, f"{env!r}"[:80])
+    return EnvironmentInstance(env)
+
+
+def _make(entry: EnvironmentSpec | EnvironmentInstance) -> Any:
+    return entry.copied() if isinstance(entry, EnvironmentInstance) else make_any(resolve(entry), {})
+
+
+def _make_rendering(entry: EnvironmentSpec | EnvironmentInstance, render_mode: str) -> Any:
+    if not isinstance(entry, EnvironmentInstance):
+        return make_rendering(resolve(entry), render_mode)
+    return rendering(entry.copied(), entry.name, render_mode)
+
+
+def _entry_name(entry: EnvironmentSpec | EnvironmentInstance) -> str:
+    return entry.name if isinstance(entry, EnvironmentInstance) else name_of(entry)
+
+
+def _same(a: EnvironmentSpec | EnvironmentInstance, b: EnvironmentSpec | EnvironmentInstance) -> bool:
+    if isinstance(a, EnvironmentInstance) and isinstance(b, EnvironmentInstance):
+        return a.env is b.env
+    return a == b
+
+
+def _spaces_text(spaces: Spaces) -> str:
+    return f"{describe(spaces.observation)} and {describe(spaces.action)}"
