@@ -148,14 +148,16 @@ def by_hand(weights: dict, batches, config):
         caches = state[:, 1:].reshape(len(state), 2 * spec.layers, kept, heads, size)
         for i in range(spec.layers):
             block = f"block{i}."
-            parts = dense(f"{block}attention.input", norm(f"{block}attention.norm", x)).chunk(3, -1)
+            parts = dense(f"{block}attention.input", norm(f"{block}attention.input.norm", x)).chunk(3, -1)
             query, key, value = (y.view(-1, length, heads, size) for y in parts)
             query, key = turned(query, cos, sin), turned(key, cos, sin)
             key, value = torch.cat([caches[:, 2 * i], key], 1), torch.cat([caches[:, 2 * i + 1], value], 1)
             given = (y.transpose(1, 2) for y in (query, key, value))
             seen = f.scaled_dot_product_attention(*given, mask).transpose(1, 2).reshape(-1, width)
             x = x + dense(f"{block}attention.output", seen)
-            hidden = f.gelu(dense(f"{block}feedforward.input", norm(f"{block}feedforward.norm", x)), approximate="tanh")
+            hidden = f.gelu(
+                dense(f"{block}feedforward.input", norm(f"{block}feedforward.input.norm", x)), approximate="tanh"
+            )
             x = x + dense(f"{block}feedforward.output", hidden)
         return dense("after.dense0", norm("norm", x)).view(len(state), length, -1)
 

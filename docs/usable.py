@@ -12,10 +12,22 @@ import cases  # noqa: E402
 import numpy as np  # noqa: E402
 from markdown_table import table, title  # noqa: E402
 
-from etude import Conv, Mlp, Recurrent  # noqa: E402
+from etude import Conv, Mlp, Recurrent, Transformer  # noqa: E402
 from etude.algorithms import ALGORITHMS, for_several  # noqa: E402
 from etude.base.errors import ConfigError, NetworkError, SpaceError  # noqa: E402
-from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, is_image  # noqa: E402
+from etude.base.spaces import (  # noqa: E402
+    Box,
+    Dict,
+    Discrete,
+    Hybrid,
+    MultiBinary,
+    MultiDiscrete,
+    Space,
+    Spaces,
+    Tokens,
+    Tuple,
+    is_image,
+)
 from etude.engines.numpy import NumpyEngine  # noqa: E402
 from etude.multi_agent.joint import joined_spaces  # noqa: E402
 from etude.networks.encoding import split  # noqa: E402
@@ -33,8 +45,8 @@ OBSERVATIONS = {
     "MultiBinary": MultiBinary(3),
     "Dict, Tuple": Dict({"a": Tuple([Discrete(3), VECTOR])}),
     "with an image": Dict({"camera": IMAGE, "speed": VECTOR}),
+    "tokens": Tokens(tuple("_>abcd"), 9),
 }
-MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
 
 
 def usable() -> str:
@@ -81,6 +93,8 @@ def _builds(name: str, spaces: Spaces) -> bool:
     network = cases.SMALL_CONV if split(spaces.observation)[1] else Mlp((8,))
     if isinstance(config().network, Recurrent):
         network = Recurrent(network, 8)
+    if _reads_tokens(name) or kind.reads_tokens and isinstance(spaces.observation, Tokens):
+        network = cases.READING
     agent = kind(config(network=network))
     try:
         check_spaces(agent, spaces)
@@ -88,6 +102,15 @@ def _builds(name: str, spaces: Spaces) -> bool:
     except (SpaceError, NetworkError):
         return False
     return True
+
+
+def _reads_tokens(name: str) -> bool:
+    """Whether an algorithm reads tokens and nothing else."""
+    return isinstance(ALGORITHMS[name][1]().network, Transformer)
+
+
+def _seen(name: str) -> Space:
+    return OBSERVATIONS["tokens" if _reads_tokens(name) else "vector"]
 
 
 def _verdict(name: str, spaces: Spaces, tested: bool) -> str:
@@ -98,12 +121,13 @@ def _verdict(name: str, spaces: Spaces, tested: bool) -> str:
 
 def _action(name: str, space: Space) -> str:
     tested = any(case.algorithm == name and _kind(case.spaces.action) == _kind(space) for case in cases.CASES)
-    return _verdict(name, Spaces(VECTOR, space), tested)
+    return _verdict(name, Spaces(_seen(name), space), tested)
 
 
 def _mask(name: str) -> str:
     tested = any(case.algorithm == name and case.spaces.masked for case in cases.CASES)
-    return _verdict(name, Spaces(MASKED, Discrete(3)), tested)
+    masked = Dict({"observation": _seen(name), "action_mask": MultiBinary(3)})
+    return _verdict(name, Spaces(masked, Discrete(3)), tested)
 
 
 def _observation(name: str, space: Space) -> str:
@@ -126,7 +150,7 @@ def _several() -> list[list[str]]:
     for name, (kind, config) in ALGORITHMS.items():
         if for_several(kind):
             spaces = [Spaces(VECTOR, ACTIONS[action]) for action in ("Box", "Discrete", "MultiDiscrete")]
-            masked = Spaces(MASKED, Discrete(3))
+            masked = Spaces(Dict({"observation": VECTOR, "action_mask": MultiBinary(3)}), Discrete(3))
             tries = [joined_spaces({"a": own, "b": own}) for own in (*spaces, masked)]
             tries.append(joined_spaces({"a": masked, "b": masked}, turns=True))
             verdicts = [_acts(kind(config()), each) for each in tries]

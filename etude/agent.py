@@ -30,6 +30,8 @@ transitions_and_returns: recorded ones, with the extra `return`, of the rest of 
 transitions_and_next_actions: recorded ones, with the extras `next_action` and `next_recorded` (0 where there is none).
 sequences: replayed runs of them (`replay.Sequences`).
 token_sequences: recorded games of tokens, each in one sequence (`replay.TokenSequences`).
+token_pairs: the same in pairs of games that began alike, the one that returned more first (`replay.PreferencePairs`).
+token_games: the same of games of the present policy, with the extras `log_prob` and `advantage` (`replay.TokenGroups`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of
     them, and `first` (1 where an episode begins within them).

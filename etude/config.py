@@ -15,7 +15,7 @@ from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
 from etude.base.summary import brief
-from etude.networks import Conv, Mlp, Spec, actor_of, critic_of
+from etude.networks import Conv, Mlp, Spec, Transformer, actor_of, critic_of
 from etude.networks.specs import feature_count
 
 
@@ -292,6 +292,24 @@ class EpisodesConfig(Config):
 
 
 @dataclass(frozen=True)
+class GamesConfig(EpisodesConfig):
+    """Learning from rounds of games of tokens, in shuffled passes over minibatches of them."""
+
+    network: Spec = Transformer()
+    gamma: float = 1.0  # discount factor per token of the agent
+    group_size: int = 1  # environments next to each other whose games begin alike
+    epochs: int = 1  # passes over the games of a round
+    minibatch_size: int | None = None  # games in a gradient step; None: all of a round
+    normalize_advantage: bool = True  # divide advantages by their standard deviation
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.counts(self, "group_size", "epochs")
+        if self.minibatch_size is not None:
+            checks.counts(self, "minibatch_size")
+
+
+@dataclass(frozen=True)
 class OfflineConfig(Config):
     """Learning from recorded episodes. All steps and schedules of such a run are gradient steps."""
 
@@ -304,6 +322,22 @@ class OfflineConfig(Config):
         super().__post_init__()
         checks.counts(self, "batch_size", "gradient_steps")
         checks.fractions(self, "best")
+
+
+@dataclass(frozen=True)
+class PairsConfig(OfflineConfig):
+    """Learning from pairs of recorded games of tokens that began alike, of which one returned more."""
+
+    network: Spec = Transformer()
+    batch_size: int = 64  # games in a gradient step, two of each pair
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.batch_size % 2:
+            raise ConfigError(
+                f"{type(self).__name__}: batch_size = {self.batch_size}; expected an even number of games, two of each "
+                "pair."
+            )
 
 
 @dataclass(frozen=True)

@@ -20,10 +20,12 @@ from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.ddpg import DDPG, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
+from etude.algorithms.dpo import DPO, DPOConfig
 from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.edac import EDAC, EDACConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
+from etude.algorithms.grpo import GRPO, GRPOConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
@@ -36,6 +38,7 @@ from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
 from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
+from etude.algorithms.rlhf import RLHF, RewardModel, RewardModelConfig, RLHFConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.sac_n import SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
@@ -43,11 +46,13 @@ from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.base.errors import ConfigError
 from etude.config import (
     EpisodesConfig,
+    GamesConfig,
     GradientsConfig,
     OfflineConfig,
     OffPolicyConfig,
     OnPolicyConfig,
     OnPolicySequenceConfig,
+    PairsConfig,
     SequenceConfig,
     UnrollsConfig,
 )
@@ -67,10 +72,12 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "cql": (CQL, CQLConfig),
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
+    "dpo": (DPO, DPOConfig),
     "dqn": (DQN, DQNConfig),
     "edac": (EDAC, EDACConfig),
     "es": (ES, ESConfig),
     "gail": (GAIL, GAILConfig),
+    "grpo": (GRPO, GRPOConfig),
     "impala": (IMPALA, IMPALAConfig),
     "iql": (IQL, IQLConfig),
     "maddpg": (MADDPG, MADDPGConfig),
@@ -84,6 +91,8 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "rebrac": (ReBRAC, ReBRACConfig),
     "recurrent_ppo": (RecurrentPPO, RecurrentPPOConfig),
     "reinforce": (Reinforce, ReinforceConfig),
+    "reward_model": (RewardModel, RewardModelConfig),
+    "rlhf": (RLHF, RLHFConfig),
     "sac": (SAC, SACConfig),
     "sac_n": (SAC, SACNConfig),
     "td3": (TD3, TD3Config),
@@ -142,6 +151,8 @@ __all__ = [
     "CalQLConfig",
     "DDPG",
     "DDPGConfig",
+    "DPO",
+    "DPOConfig",
     "DQN",
     "DQNConfig",
     "DiscreteSAC",
@@ -154,6 +165,9 @@ __all__ = [
     "EpisodesConfig",
     "GAIL",
     "GAILConfig",
+    "GRPO",
+    "GRPOConfig",
+    "GamesConfig",
     "GradientsConfig",
     "IMPALA",
     "IMPALAConfig",
@@ -173,18 +187,23 @@ __all__ = [
     "OnPolicySequenceConfig",
     "OwnDistribution",
     "PPO",
+    "PairsConfig",
     "PPOConfig",
     "QRDQN",
     "QRDQNConfig",
     "R2D2",
     "R2D2Config",
     "RainbowConfig",
+    "RLHF",
+    "RLHFConfig",
     "ReBRAC",
     "ReBRACConfig",
     "RecurrentPPO",
     "RecurrentPPOConfig",
     "Reinforce",
     "ReinforceConfig",
+    "RewardModel",
+    "RewardModelConfig",
     "SAC",
     "SACConfig",
     "SACNConfig",

@@ -25,7 +25,15 @@ class MemberSeeds(NamedTuple):
         return self.seeds[member], number
 
 
-RunSeed = int | MemberSeeds
+class GroupSeeds(NamedTuple):
+    """The seed of a run in which the episodes of `size` environments next to each other begin alike: each takes the
+    seed of an episode of environment number c // size. All else is as with `seed` itself."""
+
+    seed: int
+    size: int
+
+
+RunSeed = int | MemberSeeds | GroupSeeds
 _FIELDS = ("state", "increment", "has_uint32", "uinteger")  # of a generator's state
 
 
@@ -41,6 +49,9 @@ def _entropy(run_seed: RunSeed, purpose: str, *numbers: int) -> np.random.SeedSe
     if isinstance(run_seed, MemberSeeds):  # the first number is that of an environment
         run_seed, number = run_seed.alone(numbers[0])
         numbers = (number, *numbers[1:])
+    if isinstance(run_seed, GroupSeeds):
+        first = numbers[0] // run_seed.size if purpose == "episode" else numbers[0]
+        run_seed, numbers = run_seed.seed, (first, *numbers[1:])
     words: list[int] | np.ndarray = [run_seed, zlib.crc32(purpose.encode()), *numbers]
     if min(words) >= 0 and max(words) < 2**32:
         words = np.array(words, np.uint32)  # the same sequence; halves the cost, which every short episode pays

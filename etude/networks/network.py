@@ -235,10 +235,16 @@ def target(part: AnyPart, *, tau: str | None = None, every: str | None = None) -
     """
     if tau is None and every is None:
         raise ConfigError("target takes tau=, every= or both, each the name of a config field.")
-    follower = part.bound({name: np.copy(value) for name, value in part.variables.items()})
-    follower.frozen = frozenset(part.variables)
+    follower = frozen(part)
     follower.target_of = TargetOf(part, tau, every)
     return follower
+
+
+def frozen(part: AnyPart) -> AnyPart:
+    """A copy of a network that no loss trains."""
+    found = part.bound({name: np.copy(value) for name, value in part.variables.items()})
+    found.frozen = frozenset(part.variables)
+    return found
 
 
 def parts_of(holder: Any) -> dict[str, Part]:

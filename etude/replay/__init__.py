@@ -11,7 +11,7 @@ from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring, bytes_needed
 from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Recent, Uniform
 from etude.replay.sequences import Sequences
-from etude.replay.token_sequences import TokenSequences
+from etude.replay.token_sequences import PreferencePairs, TokenGroups, TokenSequences
 from etude.replay.unrolls import Unrolls
 from etude.replay.views import Advantages, NStep, OneStep, OneStepAndNextActions
 
@@ -19,7 +19,8 @@ __all__ = [
     "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",
     "EpisodeReturns", "BestEpisodes", "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay",
     "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "OneStepAndNextActions",
-    "OneStepAndReturns", "Passes", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector", "Sequences",
-    "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View", "WholeReturns",
+    "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector",
+    "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
+    "WholeReturns",
     "bytes_needed",
 ]  # fmt: skip

@@ -64,9 +64,14 @@ class BestEpisodes(Unprioritised):
         self.best = hyper.get("best", self.best)
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        rows = self.rows(ring)
+        return rows[rng.integers(0, len(rows), (k, n))], np.ones((k, n), np.float32)
+
+    def rows(self, ring: Ring) -> np.ndarray:
+        """Those that are drawn from."""
         if self._basis != (basis := (ring.version, self.best)):
             self._rows, self._basis = self._found(ring), basis
-        return self._rows[rng.integers(0, len(self._rows), (k, n))], np.ones((k, n), np.float32)
+        return self._rows
 
     def _found(self, ring: Ring) -> np.ndarray:
         rows = ring.oldest(ring.filled)

@@ -8,9 +8,12 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.data import Batch
-from etude.base.errors import DataError
+from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import ACTION_MASK
+from etude.losses.preferences import group_advantages
+from etude.replay.ring import Ring
 from etude.replay.ring_view import RingView
+from etude.replay.selectors import BestEpisodes, Selection
 from etude.replay.views import OneStep, discounts, scaled
 
 
@@ -77,7 +80,11 @@ class TokenSequences(OneStep):
             next_observation=None,
             weight=weight,
             index=rows,
-            extras={"mine": placed(np.ones(path.shape)), "next_place": placed(following, np.int32)},
+            extras={
+                "mine": placed(np.ones(path.shape)),
+                "next_place": placed(following, np.int32),
+                **{name: placed(values) for name, values in ring.stored(path).items()},
+            },
         )
 
 
@@ -89,3 +96,70 @@ def padded_length(longest: int, context: int) -> int:
     """The length that sequences are padded to, the longest of which has so many tokens."""
     steps = (size * 2**i for i in range(64) for size in (8, 12))
     return min(context, next(size for size in steps if size >= longest))
+
+
+class TokenGroups(TokenSequences):
+    """The same of a ring whose columns hold one game each, of which `size` next to each other began alike. The ring has
+    the extra `log_prob` of each token of the agent, which the batch then has, too.
+
+    extras: advantage [k, n]: the return of a game, which is not discounted, against those of its group
+        (`losses.preferences.group_advantages`). scaled: see there.
+    """
+
+    def __init__(self, gamma: float, size: int, scaled: bool = True, reward_scale: float = 1.0):
+        super().__init__(gamma, reward_scale)
+        self.size, self.scaled = size, scaled
+
+    def __call__(self, ring: Any, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch = super().__call__(ring, rows, weight)
+        slot = (ring.head - ring.filled) % ring.slots
+        earned = episode_returns(ring, slot * ring.environments + np.arange(ring.environments))
+        advantage = group_advantages(scaled(earned, self.reward_scale), self.size, self.scaled)
+        batch.extras["advantage"] = advantage.astype(np.float32).take(rows % ring.environments)
+        return batch
+
+
+class PreferencePairs(BestEpisodes):
+    """First rows [k, n] of whole episodes in n / 2 pairs, one after the other: two that began with the same
+    observation, of which the first has the higher return. One of a pair is drawn like the first rows of `BestEpisodes`,
+    among those with a partner, and its partner uniformly. ConfigError where no two episodes make a pair."""
+
+    def __init__(self, best: float = 1.0):
+        super().__init__(best, first=True)
+        self._ties = self._group = np.zeros((0, 2), np.int64)  # where equal ones begin and end
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        rows = self.rows(ring)
+        ties, group = self._ties, self._group
+        others = np.diff(group)[:, 0] - np.diff(ties)[:, 0]
+        some = np.flatnonzero(others)
+        one = some[rng.integers(0, len(some), (k, n // 2))]
+        other = group[one, 0] + rng.integers(0, others[one])
+        other += np.where(other >= ties[one, 0], ties[one, 1] - ties[one, 0], 0)
+        places = np.stack([np.maximum(one, other), np.minimum(one, other)], -1).reshape(k, n)
+        return rows[places], np.ones((k, n), np.float32)
+
+    def _found(self, ring: Ring) -> np.ndarray:
+        rows = super()._found(ring)
+        began = np.unique(_window(ring.observation(rows)), axis=0, return_inverse=True)[1].reshape(-1)
+        earned = episode_returns(ring, rows)
+        order = np.lexsort((earned, began))
+        began, earned = began[order], earned[order]
+        equal = np.cumsum(np.append(False, (np.diff(began) != 0) | (np.diff(earned) != 0)))
+        self._group, self._ties = (
+            np.stack([np.searchsorted(x, x, side) for side in ("left", "right")], -1) for x in (began, equal)
+        )
+        if (self._group == self._ties).all():
+            raise ConfigError(
+                f"No two of {len(rows)} episodes began alike and differ in their returns; pairs of a better and a "
+                "worse one are learned from. Record more games of each beginning."
+            )
+        return rows[order]
+
+
+def episode_returns(ring: Ring, starts: np.ndarray) -> np.ndarray:
+    """The sum of rewards [n] of the episodes that begin with these rows."""
+    last = ring.episodes.after(starts)
+    times = np.arange(last.max() + 1)
+    earned = ring.reward.take(ring.ahead(starts[:, None], np.minimum(times, last[:, None])))
+    return np.where(times <= last[:, None], earned, 0.0).sum(1)

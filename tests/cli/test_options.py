@@ -6,7 +6,7 @@ from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
 from etude.cli.options import parse, schedule, schedule_text, split_positionals
 from etude.cli.train import with_hyperparameters
-from etude.networks import ActorCritic, Conv, Mlp, actor_of
+from etude.networks import ActorCritic, Conv, Mlp, Transformer, actor_of, layers_of
 from etude.presets import PRESETS, lookup
 
 
@@ -54,8 +54,10 @@ def test_every_hyperparameter_of_an_algorithm_is_an_option_with_its_default(name
     options = parse(with_hyperparameters(name), [], "try")
     assert options.set == default
     network = "network.actor" if isinstance(default.network, ActorCritic) else "network"
+    network += ".before" if isinstance(default.network, Transformer) else ""
     changed = parse(with_hyperparameters(name), ["--set.gamma", "0.5", f"--set.{network}.widths", "8", "9"], "try").set
-    assert (changed.gamma, actor_of(changed.network).widths) == (0.5, (8, 9))
+    spec = actor_of(changed.network)
+    assert (changed.gamma, getattr(spec, "widths", layers_of(spec).widths)) == (0.5, (8, 9))
     assert type(changed) is type(default)
 
 

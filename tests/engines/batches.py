@@ -13,6 +13,7 @@ from etude.base.spaces import Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete
 from etude.engines.numpy import NumpyEngine
 
 LENGTH = 6  # of sequences
+GAMES = ("token_sequences", "token_pairs", "token_games")
 IN_A_ROW = ("sequences", "advantage_sequences", "unrolls")  # [B, LENGTH]; of the first, weights are [B]
 
 
@@ -43,7 +44,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     """k random batches of n transitions, or sequences or unrolls of them, that fit the case."""
     rng = np.random.default_rng(seed)
     spaces, agent = case.spaces, case.agent()
-    if agent.learns_from == "token_sequences":
+    if agent.learns_from in GAMES:
         return random_games(spaces, rng, k, n)
     shape: tuple[int, ...] = (k, n, LENGTH) if agent.learns_from in IN_A_ROW else (k, n)
     observation = random_values(spaces.observation, rng, *shape)
@@ -108,6 +109,8 @@ def random_games(spaces: Spaces, rng: np.random.Generator, k: int, n: int) -> Ba
         extras={
             "mine": mine.astype(np.float32),
             "next_place": (mine * np.minimum(place + 2, count)).astype(np.int32),
+            "log_prob": (mine * rng.uniform(-2.0, 0.0, shape)).astype(np.float32),
+            "advantage": rng.standard_normal((k, n)).astype(np.float32),
         },
     )
 

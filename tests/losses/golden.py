@@ -15,7 +15,18 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, returns, soft, value
+from etude.losses import (
+    adversarial,
+    distributional,
+    off_policy,
+    offline,
+    policy,
+    preferences,
+    recurrent,
+    returns,
+    soft,
+    value,
+)
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
 
 ROWS = json.loads(Path(__file__).with_name("golden.json").read_text())
@@ -110,6 +121,12 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "log_reward": adversarial.log_reward,
     "log_odds_reward": adversarial.log_odds_reward,
     "airl_logits": adversarial.airl_logits,
+    "bradley_terry": preferences.bradley_terry,
+    "dpo": preferences.dpo,
+    "reference_kl": preferences.reference_kl,
+    "group_advantages": preferences.group_advantages,
+    "mean_advantages": lambda returns, size: preferences.group_advantages(returns, size, False),
+    "token_advantages": preferences.token_advantages,
     "huber": value.huber,
     "lambda_returns": returns.lambda_returns,
     "discounted_returns": returns.discounted_returns,

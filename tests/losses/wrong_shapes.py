@@ -15,7 +15,16 @@ from etude import losses
 # Helpers of networks and explorers, which take any number of leading axes; and what is about Python numbers alone.
 NOT_LOSSES = {"distributions", "masks", "shapes"}
 OF_NUMBERS = {"next_kl_coefficient"}
-NUMBERS = {"n": 2, "size": 1, "width": 1.0, "largest": 10.0, "target_entropy": -1.0, "epsilon": 1e-3, "eta": 0.9}
+NUMBERS = {
+    "n": 2,
+    "size": 1,
+    "width": 1.0,
+    "largest": 10.0,
+    "target_entropy": -1.0,
+    "epsilon": 1e-3,
+    "eta": 0.9,
+    "scaled": True,
+}
 SIZES = {"A": 3, "B": 5, "E": 2, "L": 4, "M": 6, "N": 7, "P": 8, "T": 4, "n": 3, "*B": 5, "*E": 2, "*F": 5, "*S": 5}
 
 

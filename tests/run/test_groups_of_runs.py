@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 
-from etude import Conv, Mlp, Recurrent
+from etude import Conv, Mlp, Recurrent, Transformer
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, PPOConfig, for_several
 from etude.base import seeding, trees
@@ -49,9 +49,9 @@ def run_of(algorithm: str, action: gym.Space, **more: Any) -> Run:
 
 def agents() -> list[Any]:
     found = []
-    for name, (agent, _) in ALGORITHMS.items():
+    for name, (agent, config) in ALGORITHMS.items():
         kinds = [action for action in ACTIONS if isinstance(action, agent.actions)]
-        if kinds and not for_several(agent):
+        if kinds and not for_several(agent) and not isinstance(config().network, Transformer):
             found.append(pytest.param(agent, kinds[0], name, id=name))
     return found
 

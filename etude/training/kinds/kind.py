@@ -20,7 +20,7 @@ from etude.agent import ActsBy, Agent
 from etude.base import trees
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
-from etude.base.seeding import generator
+from etude.base.seeding import RunSeed, generator
 from etude.base.spaces import Space, Spaces, zeros
 from etude.config import Config
 from etude.engines.numpy import NumpyEngine
@@ -425,6 +425,7 @@ class LearningKind:
     def _own_rollout(self, context: TrainingContext, explorer: Explorer, indices: range) -> Any:
         """Collects from the environments with these indices, those of this process."""
         engine, setup, recorded = context.engine, context.setup, context.agent.state_recorded
+        seed: Any = self._run_seed(context)
         priorities = self.actor_priorities(context)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.make_actor(context)
@@ -436,11 +437,9 @@ class LearningKind:
             if (clients := clients_of(context.environment)) is not None and not setup.keep_info:
                 from etude.serving.rollout import ClientRollout  # brings asyncio, which no other run needs
 
-                return ClientRollout(
-                    clients, engine.spaces, len(indices), actor, explorer, setup.seed, priorities, recorded
-                )
+                return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, seed, priorities, recorded)
             return InProcess(
-                self.make_environments(context)(np.array(indices)), actor, explorer, setup.seed, priorities, recorded
+                self.make_environments(context)(np.array(indices)), actor, explorer, seed, priorities, recorded
             )
         make = self.make_environments(context)
         if setup.overlap:
@@ -456,8 +455,12 @@ class LearningKind:
             setup.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded, backend=backend
         )
         if engine.exportable:
-            return Pool(make, make_actor, explorer, setup.seed, indices, setup.workers, options)
-        return LockstepPool(make, acting_here, explorer, setup.seed, indices, setup.workers, options)
+            return Pool(make, make_actor, explorer, seed, indices, setup.workers, options)
+        return LockstepPool(make, acting_here, explorer, seed, indices, setup.workers, options)
+
+    def _run_seed(self, context: TrainingContext) -> RunSeed:
+        """What the seeds of episodes and of exploration are derived from."""
+        return context.setup.seed
 
     def vectorization(self, context: TrainingContext) -> Vectorization:
         """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own
@@ -476,7 +479,7 @@ class LearningKind:
         return functools.partial(
             make_environments,
             context.environment,
-            run_seed=context.setup.seed,
+            run_seed=self._run_seed(context),
             vectorization=self.vectorization(context),
             keep_info=context.setup.keep_info,
         )

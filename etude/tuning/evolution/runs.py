@@ -17,7 +17,7 @@ from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
 from etude.engines.parameter_layout import ParameterLayout
 from etude.envs import make_environments
-from etude.replay import Buffer
+from etude.replay import Buffer, MixedReplay
 from etude.rollout import InProcess
 from etude.run import Run, from_state
 from etude.training.assembly.agents import loading_arguments
@@ -119,7 +119,12 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
     if len(replay) >= ROWS:
         batch = _first(replay.sample(1, max(1, ROWS // length)))
         observation = batch.observation
-        return ActivationSample(observation if length == 1 else _flat(observation), batch)
+        if "mine" in batch.extras:  # whole games, which losses read; what acts reads windows
+            held: Any = next(iter(replay.buffers.values())) if isinstance(replay, MixedReplay) else replay
+            observation = held.ring.observation(held.sample(1, ROWS).index[0])
+        elif length > 1:
+            observation = _flat(observation)
+        return ActivationSample(observation, batch)
     seed = run.setup.seed + SAMPLE
     environments = make_environments(run.environment, np.arange(ENVIRONMENTS), run_seed=seed)
     rollout = InProcess(environments, actor, run.exploring(ENVIRONMENTS), seed)

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from batches import acted, random_batches, random_values, valued
+from batches import GAMES, acted, random_batches, random_values, valued
 from cases import BOX2, CASES, HYBRID, VECTOR, every_case, made
 
 from etude import Conv, Linear, Mlp, engines
@@ -61,7 +61,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     for _ in range(20):
         last = engine.learn(many, hyper)
     last_names = {name.split(".")[-1]: name for name in first.losses}
-    part = next(part for part in ("q", "critic", "model", "actor") if part in last_names)
+    part = next(part for part in ("q", "critic", "model", "actor", "reward_model") if part in last_names)
     for name in first.losses:
         if name.split(".")[-1] == part:
             assert last.losses[name] < first.losses[name]
@@ -237,7 +237,7 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     actor.load(engine.weights())
     observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
     found, expected = acted(actor, observation), acted(engine, observation)
-    if case.agent().learns_from == "token_sequences":  # NumPy alone keeps keys and values
+    if case.agent().learns_from in GAMES:  # NumPy alone keeps keys and values
         found, expected = found[0], expected[0]
     for mine, theirs in zip(_arrays(found), _arrays(expected), strict=True):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)

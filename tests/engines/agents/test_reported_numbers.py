@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import slow_games
 import slow_losses as slow
 from batches import pick, random_batches
 from cases import CASES, made, variants_but
@@ -69,6 +70,10 @@ TRUTH = {
     "td3": slow.td3,
     "td3_bc": slow.td3_bc,
     "rebrac": slow.rebrac,
+    "grpo": slow_games.grpo,
+    "dpo": slow_games.dpo,
+    "reward_model": slow_games.reward_model,
+    "rlhf": slow_games.rlhf,
     "awac": slow.awac,
     "iql discrete": slow.iql,
     "iql box": slow.iql,

@@ -1,0 +1,48 @@
+"""What policies over the tokens of whole games share, beside behaviour cloning: the networks, and how they act."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from etude import ops
+from etude.agent import Agent
+from etude.algorithms.distributions import policy_for
+from etude.algorithms.policies import Policy
+from etude.base.data import Batch
+from etude.base.spaces import Discrete, Spaces
+from etude.base.trees import Tree
+from etude.networks import Maker
+from etude.networks.network import frozen
+
+
+class TokenPolicy(Agent):
+    """A policy, and the reference: the policy that a run starts from, which no loss trains."""
+
+    actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
+    reads_tokens = True
+
+    def build(self, make: Maker, spaces: Spaces) -> None:
+        self.policy: Policy = policy_for(self.config, spaces)
+        network = make.tokens(self.config.actor_network, spaces.observation, self.policy.outputs, self.policy.gain)
+        self.state_size: int = network.state_size
+        self.actor: dict[str, Any] = self.policy.around(network, make, None)
+        self.reference: dict[str, Any] = {"policy": frozen(network)}
+
+    @property
+    def state_recorded(self) -> bool:
+        """False: keys and values are many."""
+        return False
+
+    def act(self, observation: Tree, state: Any) -> tuple[Any, Any]:
+        x, following = self.actor["policy"](observation, state)
+        return self.policy.of(self.actor, observation, x), following
+
+    def of_games(self, parts: dict[str, Any], batch: Batch) -> Any:
+        """The distribution of each token [B, L] of the games of a batch."""
+        return self.policy.of(parts, batch.observation, parts["policy"].whole(batch.action)[:, :-1])
+
+
+def game_mean(batch: Batch, x: Any) -> Any:
+    """The mean over games of the mean of x [B, L] over the agent's tokens."""
+    mine = batch.extras["mine"]
+    return ops.mean(batch.weight * ops.sum(mine * x, -1) / ops.maximum(ops.sum(mine, -1), 1.0))

@@ -1,0 +1,172 @@
+"""Losses over whole games of tokens, game by game and token by token, in NumPy; it imports nothing of etude."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+
+def outputs(given: Any, network: str, tokens: Any) -> np.ndarray:
+    """[L + 1, outputs] of a transformer with one block of two heads before each of the tokens, and after the last."""
+    v = {name.removeprefix(f"{network}."): x for name, x in given.w.items() if name.startswith(f"{network}.")}
+    x = [v["before.dense0.weight"][token] + v["before.dense0.bias"] for token in (0, *tokens)]
+    size, heads = len(x[0]) // 2, []
+    parts = [
+        np.split(dense(v, "block0.attention.input", normal(v, "block0.attention.input.norm", row)), 3) for row in x
+    ]
+    for t in range(len(x)):
+        found = []
+        for own in (slice(0, size), slice(size, 2 * size)):
+            query = turned(parts[t][0][own], t)
+            scores = [query @ turned(parts[s][1][own], s) / math.sqrt(size) for s in range(t + 1)]
+            share = np.exp(scores) / np.sum(np.exp(scores))
+            found.append(sum(p * parts[s][2][own] for s, p in enumerate(share)))
+        heads.append(np.concatenate(found))
+    for t in range(len(x)):
+        x[t] = x[t] + dense(v, "block0.attention.output", heads[t])
+        hidden = dense(v, "block0.feedforward.input", normal(v, "block0.feedforward.input.norm", x[t]))
+        hidden = 0.5 * hidden * (1 + np.tanh(math.sqrt(2 / math.pi) * (hidden + 0.044715 * hidden**3)))
+        x[t] = x[t] + dense(v, "block0.feedforward.output", hidden)
+    return np.stack([dense(v, "after.dense0", normal(v, "norm", row)) for row in x])
+
+
+def dense(v: Any, name: str, x: Any) -> Any:
+    return x @ v[f"{name}.weight"].astype(float) + v[f"{name}.bias"]
+
+
+def normal(v: Any, name: str, x: Any) -> Any:
+    return (x - x.mean()) / math.sqrt(x.var() + 1e-6) * v[f"{name}.scale"] + v[f"{name}.bias"]
+
+
+def turned(x: Any, t: int) -> Any:
+    pairs = len(x) // 2
+    angle = t * 10_000.0 ** (-np.arange(pairs) / pairs)
+    one, other = x[:pairs], x[pairs:]
+    return np.concatenate([one * np.cos(angle) - other * np.sin(angle), one * np.sin(angle) + other * np.cos(angle)])
+
+
+class Game:
+    """One game of a batch: its tokens, the places of those of the agent, and what networks make of them."""
+
+    def __init__(self, given: Any, batch: Any, i: int):
+        self.given, self.batch, self.i = given, batch, i
+        self.places = np.flatnonzero(batch.extras["mine"][i])
+        self.end = int(batch.extras["next_place"][i].max())
+        self.weight, self.tokens = batch.weight[i], batch.action[i]
+
+    def log_probs(self, parts: str) -> np.ndarray:
+        """Of the agent's tokens."""
+        return np.array([row[self.tokens[t]] for t, row in zip(self.places, self._logs(parts), strict=True)])
+
+    def entropies(self, parts: str) -> np.ndarray:
+        return np.array([-sum(math.exp(x) * x for x in row if x > -1e6) for row in self._logs(parts)])
+
+    def _logs(self, parts: str) -> list[np.ndarray]:
+        logits, allowed = (
+            outputs(self.given, f"{parts}.policy", self.tokens),
+            self.batch.observation["action_mask"][self.i],
+        )
+        found = []
+        for t in self.places:
+            x = np.where(allowed[t] > 0, logits[t], -np.inf)
+            found.append(x - x.max() - math.log(np.exp(x - x.max()).sum()))
+        return found
+
+    def values(self, network: str) -> np.ndarray:
+        """Before each token and after the last one, of the padded game."""
+        return outputs(self.given, network, self.tokens)[:, 0]
+
+    def extra(self, name: str) -> np.ndarray:
+        return self.batch.extras[name][self.i][self.places]
+
+
+def games(given: Any, batch: Any) -> list[Game]:
+    return [Game(given, batch, i) for i in range(len(batch.weight))]
+
+
+def average(found: list[Game], x: Any) -> float:
+    """The mean over games of the mean over the tokens of each."""
+    return float(np.mean([game.weight * np.mean(x(game)) for game in found]))
+
+
+def estimate(log_prob: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    return np.exp(reference - log_prob) - (reference - log_prob) - 1
+
+
+def clipped(game: Game, clip: float) -> np.ndarray:
+    ratio = np.exp(game.now - game.extra("log_prob"))
+    return -np.minimum(ratio * game.advantage, np.clip(ratio, 1 - clip, 1 + clip) * game.advantage)
+
+
+def of_policy(found: list[Game], c: Any) -> dict[str, float]:
+    return {
+        "reference_kl": average(found, lambda game: estimate(game.now, game.before)),
+        "entropy": average(found, lambda game: game.entropies("actor")),
+        "clip_fraction": average(
+            found, lambda game: np.abs(np.exp(game.now - game.extra("log_prob")) - 1) > c.clip_range
+        ),
+    }
+
+
+def grpo(given: Any, batch: Any) -> Any:
+    found, c = games(given, batch), given.c
+    for game in found:
+        game.now, game.before = game.log_probs("actor"), game.log_probs("reference")
+        game.advantage = batch.extras["advantage"][game.i]
+    surrogate = average(found, lambda game: clipped(game, c.clip_range))
+    metrics = {"policy_loss": surrogate, **of_policy(found, c)}
+    return {"actor": surrogate + c.kl_coefficient * metrics["reference_kl"]}, metrics, None
+
+
+def dpo(given: Any, batch: Any) -> Any:
+    found, beta = games(given, batch), given.c.beta
+    gain = [game.log_probs("actor").sum() - game.log_probs("reference").sum() for game in found]
+    better = found[::2]
+    gaps = [gain[game.i] - gain[game.i + 1] for game in better]
+
+    def mean(x: Any) -> float:
+        return float(np.mean([game.weight * own for game, own in zip(better, x, strict=True)]))
+
+    loss = mean([math.log1p(math.exp(-beta * gap)) for gap in gaps])
+    return (
+        {"actor": loss},
+        {
+            "accuracy": mean([gap > 0 for gap in gaps]),
+            "reward_gap": mean([beta * gap for gap in gaps]),
+            "better_log_prob": mean([game.log_probs("actor").sum() for game in better]),
+        },
+        None,
+    )
+
+
+def reward_model(given: Any, batch: Any) -> Any:
+    found = games(given, batch)
+    score = [game.values("reward_model.score")[game.end] for game in found]
+    gaps = [(game.weight, score[game.i] - score[game.i + 1]) for game in found[::2]]
+    loss = float(np.mean([weight * math.log1p(math.exp(-gap)) for weight, gap in gaps]))
+    return {"reward_model": loss}, {"accuracy": float(np.mean([weight * (gap > 0) for weight, gap in gaps]))}, None
+
+
+def rlhf(given: Any, batch: Any) -> Any:
+    found, c = games(given, batch), given.c
+    for game in found:
+        game.now, game.before = game.log_probs("actor"), game.log_probs("reference")
+        game.score, value = game.values("reward_model.score")[game.end], game.values("critic.value")
+        reward = -c.kl_coefficient * (game.extra("log_prob") - game.before)
+        reward[-1] += game.score
+        discount, following = batch.discount[game.i][game.places], game.extra("next_place")
+        error = reward + discount * value[following] - value[game.places]
+        game.raw, later = np.zeros(len(error)), 0.0
+        for t in reversed(range(len(error))):
+            game.raw[t] = later = error[t] + discount[t] * c.gae_lambda * later
+        game.error = game.raw**2
+    every, weight = (
+        np.concatenate(x) for x in ([g.raw for g in found], [np.full(len(g.raw), g.weight) for g in found])
+    )
+    mean = np.average(every, weights=weight)
+    deviation = math.sqrt(np.average((every - mean) ** 2, weights=weight))
+    for game in found:
+        game.advantage = (game.raw - mean) / (deviation + 1e-8)
+    losses = {"actor": average(found, lambda game: clipped(game, c.clip_range))}
+    losses["critic"] = average(found, lambda game: game.error)
+    return losses, {"score": float(np.mean([g.weight * g.score for g in found])), **of_policy(found, c)}, None
