@@ -85,6 +85,7 @@ def test_a_round_is_learned_from_in_groups_of_games_that_began_alike(workers, en
     assert len(np.unique(prompts)) > 3, "groups begin differently"
 
 
+@pytest.mark.variant
 def test_grpo_learns_to_answer(engine_name):
     with grpo(EASY, engine=engine_name, environments=32, group_size=8, epochs=1, minibatch_size=None) as run:
         run.train(32 * 60)
@@ -119,6 +120,7 @@ def test_pairs_are_games_that_began_alike_the_better_one_first(games):
         buffer.sample(1, 2)
 
 
+@pytest.mark.variant
 def test_dpo_prefers_what_returned_more(games, engine_name):
     given = {"network": NETWORK, "data": games, "engine": engine_name, "seed": 0, "learning_rate": 1e-2}
     with etude.Run("dpo", EASY, gradient_steps=50, **given) as run:
