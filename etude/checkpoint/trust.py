@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from etude.base.errors import UntrustedError
 from etude.envs.configured import DROP, ConfiguredEnvironment
-from etude.envs.imports import Code, imported_by
+from etude.envs.registry import Code, imported_by
 
 ENVIRONMENT, ARGUMENTS, WRAPPERS, REPLAY_FOLDER = "environment", "environment_arguments", "wrappers", "replay_folder"
 OUTPUT = "output"

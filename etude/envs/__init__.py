@@ -1,7 +1,7 @@
 """Environments as agents see them: made from a name or a callable, adapted, stepped together, checked."""
 
 from etude.envs.actions import NormalisedActions, RawActions
-from etude.envs.adapter import AdaptedEnvironment
+from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.check import Finding, check_environment
 from etude.envs.configured import (
     ConfiguredEnvironment,
@@ -12,8 +12,8 @@ from etude.envs.configured import (
     like,
     with_global_state,
 )
-from etude.envs.goals import GoalOutcome
 from etude.envs.make import (
+    GoalOutcome,
     action_space_of,
     choose_vectorization,
     examine,
@@ -25,7 +25,6 @@ from etude.envs.make import (
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import NativeEnvironments
 from etude.envs.registry import EnvironmentSpec, name_of
-from etude.envs.translation import Translation
 from etude.envs.vector import LoopEnvironments
 
 __all__ = [

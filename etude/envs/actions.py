@@ -23,7 +23,7 @@ from etude.base.spaces import (
     scale,
 )
 from etude.base.trees import Tree
-from etude.envs.finite import Finite
+from etude.envs.observations import Finite
 
 
 class BoxActions(Protocol):

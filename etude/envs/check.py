@@ -14,18 +14,15 @@ from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
 from etude.base.spaces import Space, bounded, is_float_image, parts
 from etude.envs.actions import Actions
-from etude.envs.closing import close_all, explain_closing
-from etude.envs.faults import RAISED, explain_error
-from etude.envs.hidden_state import Generators, statistics_in
+from etude.envs.faults import RAISED, close_all, explain_closing, explain_error, explain_reset, explain_step
 from etude.envs.make import make_simulator, make_single
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations, Precision
-from etude.envs.random_actions import random_actions
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, resolve
-from etude.envs.results import explain_reset, explain_step
 from etude.envs.rewards import MultiAgentReward
-from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward
+from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward, random_actions
+from etude.envs.vector import Generators, statistics_in
 
 STEPS = 10_000  # after which an episode counts as one that does not end
 EPISODES = 3
@@ -94,7 +91,12 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
                 return
         _check_spaces(env, findings)
         _check_rendering(source, env, findings)
-        _check_wrappers(env, findings)
+        wrapped = env
+        while isinstance(wrapped, gym.Wrapper):
+            if isinstance(wrapped, gym.wrappers.Autoreset):
+                fix = "which hides last observations. Remove it: etude resets."
+                findings.add(Found("autoreset", f"It resets itself (the wrapper Autoreset), {fix}"))
+            wrapped = wrapped.env
         generators = Generators()
         first = _check_resets(env, findings)
         if first is not None:
@@ -169,14 +171,6 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
         text = f"Made with render_mode={offscreen[0]!r}, its render_mode is {seen.render_mode!r}: {fix}."
         findings.add(Found("render_mode", text))
     findings.add(_close(seen))
-
-
-def _check_wrappers(env: gym.Env[Any, Any], findings: _Findings) -> None:
-    while isinstance(env, gym.Wrapper):
-        if isinstance(env, gym.wrappers.Autoreset):
-            text = "It resets itself (the wrapper Autoreset), which hides last observations. Remove it: etude resets."
-            findings.add(Found("autoreset", text))
-        env = env.env
 
 
 def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any, Any]:

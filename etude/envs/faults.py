@@ -1,10 +1,15 @@
-"""What went wrong in an environment, in words: where, at which line, and what it said, of any length or unprintable."""
+"""What went wrong in an environment, in words: where, at which line, and what it said, of any length or unprintable;
+what `reset` and `step` returned; and environments that cannot be closed."""
 
 from __future__ import annotations
 
 import os
+import sys
 import sysconfig
+import threading
+import time
 import traceback
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +17,7 @@ from types import FrameType
 from typing import Any
 
 import gymnasium
+import numpy as np
 
 from etude.base.errors import EnvironmentFault, EtudeError
 from etude.envs.observations import LATE_MASK, Mismatch
@@ -128,3 +134,89 @@ def _text(problem: BaseException) -> str | BaseException:
         return str(problem)
     except RAISED as unprintable:
         return unprintable
+
+
+SECONDS = 5.0  # that the environments of one name may take to close
+
+
+def close_all(environments: list[Any], name: str) -> None:
+    """Close environments, and empty the list. Warns of what goes wrong."""
+    until = time.monotonic() + SECONDS
+    while environments:
+        wrong = explain_closing(environments.pop(), max(0.1, until - time.monotonic()))
+        if wrong is not None:
+            warnings.warn(f"{name}: {wrong}", RuntimeWarning, stacklevel=3)
+
+
+def explain_closing(env: Any, seconds: float | None = None) -> str | None:
+    """Close an environment; why that failed, None where it did not. A `close` that hangs is left behind, in a thread
+    that ends with the program."""
+    if getattr(env, "render_mode", None) is not None:  # windows and contexts of OpenGL belong to this thread
+        return _close(env)
+    wrong: list[str | None] = []
+    thread = threading.Thread(target=lambda: wrong.append(_close(env)), name="etude-close", daemon=True)
+    thread.start()
+    seconds = SECONDS if seconds is None else seconds
+    thread.join(seconds)
+    if not wrong:
+        return f"close() did not return within {seconds:.1f} s{_place(thread)}; the environment is left unclosed."
+    # Some resources only the thread that made them may close.
+    return None if wrong[0] is None else _close(env)
+
+
+def _close(env: Any) -> str | None:
+    try:
+        env.close()
+    except RAISED as problem:
+        return f"close() raised {explain_error(problem)}."
+    return None
+
+
+def _place(thread: threading.Thread) -> str:
+    frame = sys._current_frames().get(thread.ident or 0)
+    line = own_line(reversed(list(traceback.walk_stack(frame)))) if frame is not None else None
+    return f" ({line})" if line else ""
+
+
+def check_reset(result: Any, where: FaultLocation) -> tuple[Any, dict[str, Any]]:
+    """What `reset` returned, as (observation, info)."""
+    wrong = explain_reset(result)
+    if wrong is None:
+        return result
+    raise where.fault(wrong)
+
+
+def explain_reset(result: Any) -> str | None:
+    """Why a result of `reset` cannot be used; None where it can."""
+    if isinstance(result, tuple) and len(result) == 2 and isinstance(result[1], dict):
+        return None
+    got = f"a tuple of {len(result)}" if isinstance(result, tuple) else f"a bare {type(result).__name__}"
+    return f"reset returned {got}; expected (observation, info). End it with `return observation, {{}}`"
+
+
+def explain_step(result: Any) -> str:
+    """Why a result of `step` that is not a five-tuple cannot be used."""
+    if isinstance(result, tuple) and len(result) == 4 and not isinstance(result[3], dict):
+        return "step returned four values; the info is missing: return observation, reward, terminated, truncated, {}"
+    if isinstance(result, tuple) and len(result) == 4:
+        return (
+            "step returned four values, as the old Gym API does; expected (observation, reward, terminated, truncated, "
+            "info). Split `done`: terminated where the task ended, truncated where time ran out"
+        )
+    got = f"{len(result)} values" if isinstance(result, tuple | list) else f"a {type(result).__name__}"
+    return f"step returned {got}; expected (observation, reward, terminated, truncated, info)"
+
+
+def explain_flag(name: str, value: Any) -> str | None:
+    """Why a `terminated` or `truncated` cannot be used; None where it is a bool, or a 0 or 1 that stands for one."""
+    if isinstance(value, bool | np.bool_) or (isinstance(value, int | float | np.number) and value in (0, 1)):
+        return None
+    return f"{name} is {repr(value)[:80]}, a {type(value).__name__}; expected one bool, such as `bool(...)` gives"
+
+
+def as_flag(name: str, value: Any) -> bool:
+    """A flag as a bool; TypeError where it cannot be used."""
+    wrong = explain_flag(name, value)
+    if wrong is not None:
+        raise TypeError(wrong)
+    return bool(value)

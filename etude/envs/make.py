@@ -10,28 +10,62 @@ from typing import Any, Literal, NamedTuple
 import gymnasium as gym
 import numpy as np
 from gymnasium.vector import VectorEnv
+from gymnasium.wrappers import TimeLimit
 
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed
 from etude.base.spaces import Space, Spaces
-from etude.envs.adapter import AdaptedEnvironment
-from etude.envs.closing import close_all
-from etude.envs.configured import ConfiguredEnvironment, counted_from, with_masks
-from etude.envs.faults import LateMask
-from etude.envs.multi_agent import MultiAgentEnvironment
+from etude.base.trees import Tree
+from etude.envs.adapter import AdaptedEnvironment, Translation
+from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks
+from etude.envs.faults import RAISED, FaultLocation, LateMask, cause_of, check_reset, close_all, explain_error
+from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.observations import maskable
-from etude.envs.pettingzoo import has_several
-from etude.envs.random_actions import RandomActions, RandomActionsOfSeveral
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
 from etude.envs.rewards import MultiAgentRewards
-from etude.envs.time_limits import cut_at, limited
-from etude.envs.translation import Translation
+from etude.envs.values import RandomActions, RandomActionsOfSeveral
 from etude.envs.vector import LoopEnvironments
-from etude.envs.wrapping import MasksInInfo, make_wrapped
 from etude.language import TokenEnvironment
 from etude.protocols import Environments
+
+MANY_STEPS = 10_000  # of an episode, after which one without a time limit counts as one that does not end
+
+
+def declared_limit(env: Any) -> int | None:
+    """Steps after which the environment, or vectorised simulator, truncates an episode; None where it declares none."""
+    spec = getattr(env, "spec", None)
+    if spec is not None and spec.max_episode_steps is not None:
+        return int(spec.max_episode_steps)
+    while isinstance(env, gym.Wrapper):
+        if isinstance(env, TimeLimit):
+            return int(env._max_episode_steps)
+        env = env.env
+    return None
+
+
+def cut_at(env: Any, asked: int | None) -> int | None:
+    """Steps after which an episode is to be cut off: as asked, and otherwise only where no limit is declared."""
+    limit = declared_limit(env)
+    if asked is None:
+        return MANY_STEPS if limit is None else None
+    return asked if limit is None or asked < limit else None
+
+
+def limited(env: gym.Env[Any, Any], steps: int | None) -> gym.Env[Any, Any]:
+    """The environment, truncated after so many steps; as it is where None."""
+    return env if steps is None else _Limit(env, steps)
+
+
+class _Limit(TimeLimit):
+    """A time limit that passes on no more than `reset` was given: environments without `options` train as they are."""
+
+    def reset(self, **given: Any) -> tuple[Any, dict[str, Any]]:
+        self._elapsed_steps = 0  # type: ignore[assignment]  # Gymnasium declares None
+        return self.env.reset(**given)
+
 
 Vectorization = Literal["auto", "loop", "native"]
 
@@ -282,3 +316,69 @@ def action_space_of(env: EnvironmentSpec) -> Space:
         return made.action_space
     finally:
         close_all([made], source.name)
+
+
+class GoalOutcome:
+    """The reward of a step that led to an achieved goal, and whether it ends the episode, under any desired goal.
+
+    Makes one environment, which is reset once, never stepped, and closed with this object. Outer wrappers are asked
+    first. Where there is no `compute_terminated`, no goal ends an episode. `info` is always empty.
+    Raises ConfigError where the environment has no `compute_reward`, and EnvironmentFault where that raises for the
+    goals of the first observation.
+    """
+
+    def __init__(self, env: EnvironmentSpec):
+        source = resolve(env)
+        if source.single is None:
+            raise ConfigError(
+                f"{source.name} makes a vectorised simulator only; hindsight calls compute_reward of a single "
+                "environment. Register one, or leave hindsight off."
+            )
+        made = make_single(source, {})
+        when_dropped(self, close_all, [made], source.name)
+        self._reward, self._terminated = _method(made, "compute_reward"), _method(made, "compute_terminated")
+        if self._reward is None:
+            raise ConfigError(
+                f"{source.name} has no compute_reward(achieved_goal, desired_goal, info), which hindsight relabels "
+                "transitions with. Give the environment one, as those of Gymnasium-Robotics have, or leave hindsight "
+                "off."
+            )
+        self.name: str = source.name
+        self._where = FaultLocation(source.name, 0, -1, 0)
+        try:
+            result = made.reset(seed=0)
+        except RAISED as problem:
+            raise self._where.raised(problem) from cause_of(problem)
+        first, _ = check_reset(result, self._where)
+        if isinstance(first, dict) and {"achieved_goal", "desired_goal"} <= first.keys():
+            self(first["achieved_goal"], first["desired_goal"])
+
+    def __call__(self, achieved: Tree, desired: Tree) -> tuple[Any, Any]:
+        """(reward, terminated) of one pair of goals; or [M] of each, where `compute_reward` takes goals [M, ...].
+        Raises EnvironmentFault where the environment raises."""
+        try:
+            reward = self._reward(achieved, desired, {})
+            outcome = reward, self._ends(achieved, desired, np.shape(reward))
+            if not np.isfinite(np.asarray(reward, np.float32)).all():
+                raise ValueError(f"compute_reward returned {reward!r:.100}; expected finite numbers")
+            return outcome
+        except RAISED as problem:
+            raise EnvironmentFault(
+                f"{self._where.name}: the reward of a goal raised {explain_error(problem)}. Hindsight asks for rewards "
+                "of stored goals in an environment of its own, which was reset once, with an empty info: compute them "
+                "from the two goals alone."
+            ) from cause_of(problem)
+
+    def _ends(self, achieved: Tree, desired: Tree, shape: tuple[int, ...]) -> Any:
+        if self._terminated is None:
+            return np.zeros(shape, bool)
+        ends = self._terminated(achieved, desired, {})
+        if not shape or np.shape(ends) == shape:
+            return ends
+        # One answer for all pairs (a constant, or `bool(norm(...) < 0.5)`) is none for each.
+        pairs = ((trees.rows(achieved, i), trees.rows(desired, i)) for i in range(shape[0]))
+        return np.array([self._terminated(*pair, {}) for pair in pairs], bool)
+
+
+def _method(env: gym.Env[Any, Any], name: str) -> Any:
+    return env.get_wrapper_attr(name) if env.has_wrapper_attr(name) else None

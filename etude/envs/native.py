@@ -30,13 +30,10 @@ from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, episode_seed
 from etude.base.spaces import ACTION_MASK, Origins, Spaces
 from etude.base.trees import Tree
-from etude.envs.adapter import SpaceConversion
-from etude.envs.closing import close_all
-from etude.envs.faults import RAISED, FaultLocation, cause_of
-from etude.envs.kept_info import KeptInfo, WrongInfo
+from etude.envs.adapter import AgentTranslation, SpaceConversion, Translation
+from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
-from etude.envs.results import check_reset, explain_flag, explain_step
-from etude.envs.translation import AgentTranslation, Translation
+from etude.envs.vector import KeptInfo, WrongInfo
 
 Restart = Callable[
     [VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]
@@ -173,7 +170,8 @@ class NativeEnvironments:
                 observation, fresh = self._restart(self._simulator, ended)
             except RAISED as problem:
                 raise self._somewhere().raised(problem) from cause_of(problem)
-            infos = _joined(ended, fresh, infos)
+            if ACTION_MASK in fresh or ACTION_MASK in infos:  # of those that were restarted, and of the others
+                infos = {ACTION_MASK: [mask_of(fresh if again else infos, i) for i, again in enumerate(ended)]}
         self._episode[ended] += 1
         self._length[ended] = 0
         return final, observation, infos
@@ -325,10 +323,3 @@ def _row(infos: dict[str, Any], i: int) -> dict[str, Any]:
     """What of the infos etude reads, for one environment."""
     mask = mask_of(infos, i)
     return {} if mask is None else {ACTION_MASK: mask}
-
-
-def _joined(ended: np.ndarray, fresh: dict[str, Any], infos: dict[str, Any]) -> dict[str, Any]:
-    """The masks of the environments that were restarted, and those of the others from the step."""
-    if ACTION_MASK not in fresh and ACTION_MASK not in infos:
-        return infos
-    return {ACTION_MASK: [mask_of(fresh if restarted else infos, i) for i, restarted in enumerate(ended)]}

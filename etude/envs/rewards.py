@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from etude.envs.finite import Finite
+from etude.envs.observations import Finite
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
 TEXTS = frozenset((str, bytes, np.str_, np.bytes_))  # NumPy makes numbers of them

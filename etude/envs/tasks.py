@@ -49,7 +49,10 @@ def task_giver(env: gym.Env[Any, Any], name: str) -> GiveTask:
             return {}
 
         return call
-    for layer in _layers(env):
+    layers: list[Any] = [env]  # and what its wrappers are around, down to PettingZoo's
+    while isinstance(layers[-1], gym.Wrapper | MultiAgentEnvironment):
+        layers.append(layers[-1].env)
+    for layer in layers:
         if not takes(layer.reset, "options"):
             raise ConfigError(
                 f"{name} takes no task: it has no method set_task(task), and the reset of "
@@ -65,15 +68,6 @@ def _method(env: gym.Env[Any, Any]) -> Callable[[Any], Any] | None:
         inner = env.unwrapped
         found = getattr(inner.env, "set_task", None) if isinstance(inner, MultiAgentEnvironment) else None
     return found if callable(found) else None
-
-
-def _layers(env: Any) -> list[Any]:
-    """An environment, and what its wrappers are around, down to PettingZoo's."""
-    layers = [env]
-    while isinstance(env, gym.Wrapper | MultiAgentEnvironment):
-        env = env.env
-        layers.append(env)
-    return layers
 
 
 def _with_lists(value: Any) -> Any:

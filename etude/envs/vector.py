@@ -1,12 +1,13 @@
 """N environments stepped in a Python loop, the hot path of collecting.
 
 Every episode starts from a seed of its own (`seeding.episode_seed`), and the actions since then are kept, so that an
-open episode can be replayed after a resume without pickling an environment.
-"""
+open episode can be replayed after a resume without pickling an environment."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import pickle
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -19,16 +20,185 @@ from etude.base.seeding import RunSeed, environment_name, episode_seed
 from etude.base.spaces import Origins, Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
-from etude.envs.adapter import SpaceConversion
-from etude.envs.closing import close_all
-from etude.envs.faults import RAISED, FaultLocation, cause_of, text_of
-from etude.envs.hidden_state import FirstCalls, statistics_in
-from etude.envs.kept_info import KeptInfo, WrongInfo
+from etude.envs.adapter import SpaceConversion, Translation, translation_of
+from etude.envs.faults import (
+    RAISED,
+    FaultLocation,
+    cause_of,
+    close_all,
+    explain_flag,
+    explain_reset,
+    explain_step,
+    text_of,
+)
 from etude.envs.observations import Mismatch, mask_size, origins_in
-from etude.envs.results import explain_flag, explain_reset, explain_step
 from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
 from etude.envs.tasks import GiveTask, task_giver
-from etude.envs.translation import Translation, translation_of
+
+STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
+
+
+class WrongInfo(Exception):
+    """A kept value of `info` is no number. position: of its environment, among those that were stepped."""
+
+    def __init__(self, position: int, text: str):
+        super().__init__(text)
+        self.position = position
+
+
+class KeptInfo:
+    """Reads these numbers from the infos of a step: [n, K] float32, NaN where one is missing.
+
+    A dot in a name leads into a dict of `info`: "left.score" of `info["left"]["score"]`. note: takes the warning about
+    a name that is missing.
+    """
+
+    def __init__(self, names: Sequence[str], note: Callable[[str], None]):
+        self.names: tuple[str, ...] = tuple(names)
+        self._note = note
+
+    def of_infos(self, infos: Sequence[Mapping[str, Any]]) -> np.ndarray:
+        """From one dict for each environment. Raises WrongInfo."""
+        names = self.names
+        try:
+            found = np.array([[info[name] for name in names] for info in infos], np.float32)
+        except (KeyError, TypeError, ValueError):
+            found = None
+        if found is None or found.shape != (len(infos), len(names)):
+            found = np.array([[self._number(i, info, name) for name in names] for i, info in enumerate(infos)])
+        return found.astype(np.float32, copy=False)
+
+    def of_simulator(self, infos: Mapping[str, Any], ended: np.ndarray) -> np.ndarray:
+        """From the arrays of a vectorised simulator, which says with `_name` for which environments they are; for those
+        that ended within the step, from `final_info`, and what RecordEpisodeStatistics of Gymnasium puts beside it."""
+        last = infos.get("final_info")
+        found = self._of_arrays(infos, len(ended), last is None)
+        if isinstance(last, Mapping) and ended.any():
+            beside = {STATISTICS: infos[STATISTICS]} if STATISTICS in infos else {}
+            found[ended] = self._of_arrays({**beside, **last}, len(ended), True)[ended]
+        return found
+
+    def _of_arrays(self, infos: Mapping[str, Any], n: int, note: bool) -> np.ndarray:
+        found = np.full((n, len(self.names)), np.nan, np.float32)
+        for k, name in enumerate(self.names):
+            values: Any = _look_up(infos, name)
+            if values is None:
+                if note:
+                    self._missing(name, infos)
+                continue
+            try:
+                numbers = np.asarray(values, np.float32)
+            except (TypeError, ValueError):
+                numbers = None
+            if numbers is None or numbers.shape != (n,):
+                raise WrongInfo(0, f"info[{name!r}] is {str(values)[:80]}; expected {n} numbers, for keep_info")
+            found[:, k] = np.where(_present(infos, name), numbers, np.nan)
+        return found
+
+    def _number(self, position: int, info: Mapping[str, Any], name: str) -> float:
+        value = _look_up(info, name)
+        if value is None:
+            self._missing(name, info)
+            return np.nan
+        try:
+            if isinstance(value, str | bytes):
+                raise TypeError
+            return float(np.asarray(value, np.float64).reshape(()))
+        except (TypeError, ValueError):
+            text = f"info[{name!r}] is {str(value)[:80]}, a {type(value).__name__}; expected one number, for keep_info"
+            raise WrongInfo(position, text) from None
+
+    def _missing(self, name: str, info: Mapping[str, Any]) -> None:
+        known = ", ".join(sorted(str(key) for key in info if not str(key).startswith("_"))) or "nothing"
+        self._note(
+            f"info holds no {name!r}, which keep_info names; it is NaN there. At this step info holds: {known[:200]}."
+        )
+
+
+def _present(infos: Any, name: str) -> Any:
+    """For which environments the arrays of a simulator hold a value, [n] or one for all: flags are beside each key."""
+    first, _, rest = (name, "", "") if name in infos else name.partition(".")
+    own = np.asarray(infos.get(f"_{first}", True), bool)
+    return own & _present(infos[first], rest) if rest else own
+
+
+def _look_up(info: Any, name: str) -> Any:
+    if isinstance(info, Mapping) and name in info:
+        return info[name]
+    first, dot, rest = name.partition(".")
+    return _look_up(info.get(first), rest) if dot and isinstance(info, Mapping) else None
+
+
+CALLS = 4  # of `reset` and of `step` that are watched
+
+_IN_PLACE_OF = {
+    gym.wrappers.NormalizeObservation: "normalize_observation=True",
+    gym.wrappers.NormalizeReward: "normalize_reward=True",
+}
+_CONSEQUENCE = (
+    "A resumed run, or one with another number of workers, gets other episodes from the same seeds without noticing"
+)
+
+
+def statistics_in(env: Any) -> list[str]:
+    """A note for every wrapper whose running statistics go on from episode to episode."""
+    found = []
+    while isinstance(env, gym.Wrapper):
+        for kind, setting in _IN_PLACE_OF.items():
+            if isinstance(env, kind) and env.update_running_mean:  # type: ignore[attr-defined]
+                found.append(
+                    f"The wrapper {kind.__name__} keeps running statistics from episode to episode, which are in no "
+                    f"checkpoint. {_CONSEQUENCE}. Leave it out and set {setting} in the algorithm's config."
+                )
+        env = env.env
+    return found
+
+
+class Generators:
+    """Where the global generators of Python and NumPy are, to be compared with later."""
+
+    def __init__(self) -> None:
+        self._before = _states()
+
+    def note(self) -> str | None:
+        """What to tell where they are elsewhere than when this was made."""
+        moved = [name for name, state in _states().items() if state != self._before[name]]
+        if not moved:
+            return None
+        return (
+            f"It draws from or seeds a global generator ({', '.join(moved)}), which all environments of a process "
+            f"share. {_CONSEQUENCE}. Draw from self.np_random, which super().reset(seed=seed) seeds."
+        )
+
+
+class FirstCalls:
+    """A function of an environment, with an eye on the global generators at its first calls.
+
+    note: told of what is seen. Where the function stands in `functions`, at `place`, it stands alone again afterwards.
+    """
+
+    def __init__(self, functions: list[Callable[..., Any]], place: int, note: Callable[[str], None]):
+        self._functions, self._place, self._note = functions, place, note
+        self._function, self._left = functions[place], CALLS
+        functions[place] = self
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        """What the function returns."""
+        self._left -= 1
+        if not self._left:
+            self._functions[self._place] = self._function
+        generators = Generators()
+        result = self._function(*arguments, **keywords)
+        seen = generators.note()
+        if seen is not None:
+            self._note(seen)
+        return result
+
+
+def _states() -> dict[str, Any]:
+    # Only looked at, never drawn from.
+    return {"random": random.getstate(), "numpy.random": pickle.dumps(np.random.get_state(legacy=False))}  # noqa: NPY002
+
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
@@ -110,7 +280,12 @@ class LoopEnvironments:
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
         self._replayed = [self._none] * count
         self._observation: Tree = None
-        self._check_alike()
+        first = self._envs[0]
+        for env in self._envs[1:]:
+            if env.observation_space != first.observation_space or env.action_space != first.action_space:
+                raise SpaceError(
+                    f"{self.name} makes environments with different spaces; all of a run must have the same."
+                )
 
     def translation(self) -> Translation:
         """What translates for one of these environments, also after they were closed."""
@@ -165,7 +340,11 @@ class LoopEnvironments:
         numbers, self.scores = self._numbers(rewards, places)
         if self.info_names:
             self.info = self._numbers_of_info([last.get(i, info) for i, info in enumerate(infos)], places)
-        self._observation = observation if n == len(self._envs) else self._joined(observation, places)
+        if n == len(self._envs):
+            self._observation = observation
+        else:
+            self._observation = trees.map(np.copy, self._observation)
+            trees.put(self._observation, list(places), observation)
         if not final:
             return observation, numbers, np.zeros(n, bool), np.zeros(n, bool), final
         return observation, numbers, np.array(terminated, bool), np.array(truncated, bool), final
@@ -252,7 +431,8 @@ class LoopEnvironments:
     def _end(self, i: int, result: tuple[Any, ...]) -> Tree:
         """The final observation. All is checked now: once the next episode has begun, the step would be unknown."""
         observation, reward, _, _, info = result
-        self._check_reward(i, reward)
+        if (wrong := self._rewards.explain(reward)) is not None:
+            raise self._where(i).fault(wrong)
         if self.info_names:
             self._numbers_of_info([info], (i,))
         try:
@@ -278,11 +458,6 @@ class LoopEnvironments:
         except WrongInfo as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
 
-    def _check_reward(self, i: int, reward: Any) -> None:
-        wrong = self._rewards.explain(reward)
-        if wrong is not None:
-            raise self._where(i).fault(wrong)
-
     def _explain(self, i: int, result: Any, problem: BaseException) -> EnvironmentFault:
         if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:
             return self._where(i).raised(problem)
@@ -297,10 +472,8 @@ class LoopEnvironments:
         number, episode = self._numbers_in_run[i], self._episode[i]
         seed = None if episode < 0 else self._seeds[i]
         place = environment_name(self._run_seed, number)
-        return FaultLocation(self.name, place, episode, self._length(i), seed, self._tasks[i])
-
-    def _length(self, i: int) -> int:
-        return len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
+        length = len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
+        return FaultLocation(self.name, place, episode, length, seed, self._tasks[i])
 
     def _record(self, action: np.ndarray, places: Sequence[int]) -> None:
         self._taken += 1
@@ -320,11 +493,6 @@ class LoopEnvironments:
         rows = [row[places.index(i)] for row, places in self._log[self._start[i] - self._logged :] if i in places]
         return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
 
-    def _joined(self, observation: Tree, places: Sequence[int]) -> Tree:
-        joined = trees.map(np.copy, self._observation)
-        trees.put(joined, list(places), observation)
-        return joined
-
     def _replay(self, i: int, saved: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
         self._start[i], self._skipped[i] = self._taken, 0
@@ -342,11 +510,3 @@ class LoopEnvironments:
             return None
         same = all(np.array_equal(leaf[0], before) for leaf, before in zip(leaves, saved["observation"], strict=True))
         return (raw, info) if same else None
-
-    def _check_alike(self) -> None:
-        first = self._envs[0]
-        for env in self._envs[1:]:
-            if env.observation_space != first.observation_space or env.action_space != first.action_space:
-                raise SpaceError(
-                    f"{self.name} makes environments with different spaces; all of a run must have the same."
-                )

@@ -4,24 +4,24 @@ episode and the random numbers, drawn ahead by `draw` for each environment, come
 Two families over the same arithmetic: frozen ones with schedules over the run, and those under the names of Keras-RL
 and its descendants, whose parameters are plain attributes and which can also be called for one state at a time."""
 
-from etude.explore.adjustable import AdjustedExplorer
-from etude.explore.by_policy import ByPolicy, Heuristic
-from etude.explore.combined import ByAgent, Each
-from etude.explore.explorer import ByEnvironment, PerMember, WithLogProb
-from etude.explore.noise import GaussianNoise
-from etude.explore.per_actor import PerActorEpsilonGreedy, PerActorGaussianNoise
+from etude.explore.combined import ByAgent, ByPolicy, Each, Heuristic, PerActorEpsilonGreedy, PerActorGaussianNoise
+from etude.explore.explorer import AdjustedExplorer, ByEnvironment, PerMember, WithLogProb
+from etude.explore.noise import GaussianNoise, GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
 from etude.explore.policies import AsIs, CorrelatedSample, Greedy, Sample, StateDependentSample
 from etude.explore.probabilities import GumbelSoftmaxPolicy, SoftmaxPolicy
-from etude.explore.processes import GaussianWhiteNoiseProcess, OrnsteinUhlenbeckProcess
-from etude.explore.value_policies import (
+from etude.explore.values import (
     AdaptiveEpsGreedyPolicy,
+    Boltzmann,
+    BoltzmannGumbel,
     BoltzmannGumbelQPolicy,
     BoltzmannQPolicy,
     EpsGreedyQPolicy,
+    EpsilonGreedy,
+    EpsilonZGreedy,
     GreedyQPolicy,
     MaxBoltzmannQPolicy,
+    Softened,
 )
-from etude.explore.values import Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Softened
 
 __all__ = [
     "AdaptiveEpsGreedyPolicy", "AdjustedExplorer", "AsIs", "Boltzmann", "BoltzmannGumbel", "BoltzmannGumbelQPolicy",

@@ -13,9 +13,8 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Space
-from etude.explore.explorer import Alike, StatelessExplorer
+from etude.explore.explorer import Alike, StatelessExplorer, check_action, check_distribution, check_values, describe
 from etude.explore.noise import normal_numbers
-from etude.explore.outputs import check_action, check_distribution, check_values, describe
 from etude.losses.distributions import Categorical, Deterministic, StateDependentGaussian
 from etude.losses.masks import MaskedValues, best_action
 

@@ -13,9 +13,7 @@ from etude.base import checks
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Space
-from etude.explore.adjustable import Adjustable, check_finite
-from etude.explore.explorer import StatelessExplorer
-from etude.explore.outputs import check_values
+from etude.explore.explorer import Adjustable, StatelessExplorer, check_finite, check_values
 from etude.explore.values import best_perturbed, epsilon_greedy, gumbel
 from etude.losses.distributions import Categorical
 

@@ -17,7 +17,7 @@ import numpy as np
 from etude import __version__, ops
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import ACTION_MASK, Shifted, Space, Spaces, leaves, tree_of
-from etude.envs.texts import is_text
+from etude.envs.observations import is_text
 from etude.explore.policies import best_of
 from etude.losses.masks import MaskedValues, allowed_only
 from etude.multi_agent.by_policy import PolicyAgents

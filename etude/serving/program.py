@@ -19,7 +19,7 @@ from etude.base.schedules import at
 from etude.base.spaces import ACTION_MASK, Box, Dict, Space, Spaces, choices, clipped_to, leaves, parts, tree_of
 from etude.engines.numpy import NumpyEngine
 from etude.envs.adapter import SpaceConversion
-from etude.envs.texts import is_text
+from etude.envs.observations import is_text
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.explore.policies import best_of
 from etude.losses.masks import MaskedValues

@@ -23,7 +23,7 @@ from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.make import make_any, make_rendering, rendering
 from etude.envs.multi_agent import JoinedAgents, refuse_nobody
-from etude.envs.pettingzoo import (
+from etude.envs.multi_agent import (
     AgentsStep,
     Named,
     ParallelEnvironment,
@@ -33,7 +33,7 @@ from etude.envs.pettingzoo import (
     value_of,
 )
 from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
-from etude.envs.results import as_flag, explain_reset
+from etude.envs.faults import as_flag, explain_reset
 from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
 from etude.envs.vector import LoopEnvironments
 from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED

@@ -11,7 +11,7 @@ import numpy as np
 from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.engines.by_policy import CHANCES, NUMBERS
-from etude.explore.by_policy import COPY
+from etude.explore.combined import COPY
 from etude.multi_agent.by_policy import League
 from etude.protocols import Weights
 

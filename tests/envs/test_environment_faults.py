@@ -289,7 +289,7 @@ def test_a_close_that_raises_costs_a_warning_and_closes_the_others():
 
 
 def test_a_close_that_hangs_is_given_up_and_where_it_hangs_is_told(monkeypatch):
-    monkeypatch.setattr("etude.envs.closing.SECONDS", 0.2)
+    monkeypatch.setattr("etude.envs.faults.SECONDS", 0.2)
     go_on = threading.Event()
     environments = LoopEnvironments(lambda: closing(lambda: go_on.wait(60)), np.arange(1), 0, name="World")
     with pytest.warns(RuntimeWarning, match=this_file(r"World: close\(\) did not return within 0.2 s")):

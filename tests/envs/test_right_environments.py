@@ -222,7 +222,7 @@ def test_what_lasts_from_episode_to_episode_is_a_note(env, name, words):
 
 def test_a_close_that_raises_or_hangs_is_a_mistake(monkeypatch):
 
-    monkeypatch.setattr("etude.envs.closing.SECONDS", 0.2)
+    monkeypatch.setattr("etude.envs.faults.SECONDS", 0.2)
 
     class Raises(Good):
         def close(self):

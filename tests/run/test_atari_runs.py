@@ -12,7 +12,7 @@ from etude import Conv, Mlp, Run
 from etude.algorithms import A3CConfig, DQNConfig, ESConfig, GAILConfig
 from etude.base.errors import ConfigError, MissingExtra
 from etude.envs import ConfiguredEnvironment
-from etude.envs.imports import imported_by
+from etude.envs.registry import imported_by
 from etude.presets import ATARI, ATARI_PREPROCESSING
 from etude.training.assembly.agents import environment_for
 

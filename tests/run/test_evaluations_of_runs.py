@@ -13,7 +13,7 @@ from run_worlds import Counted
 
 from etude.base.events import Evaluated, Finished, Saved, Warned
 from etude.checkpoint.run_directory import RunDirectory
-from etude.envs import make_for_evaluation, time_limits
+from etude.envs import make, make_for_evaluation
 from etude.run import from_state
 
 
@@ -40,7 +40,7 @@ def kinds(events, kind):
 @pytest.fixture
 def short(monkeypatch):
     """Where no time limit is declared, an episode of an evaluation counts as endless after 50 steps."""
-    monkeypatch.setattr(time_limits, "MANY_STEPS", 50)
+    monkeypatch.setattr(make, "MANY_STEPS", 50)
 
 
 def test_an_episode_that_does_not_end_is_cut_off_and_counts_with_what_it_earned(short):
@@ -91,7 +91,7 @@ def test_environments_whose_reset_takes_no_options_are_evaluated_as_they_are_tra
 
 
 def test_a_declared_time_limit_holds_and_only_a_lower_bound_that_was_asked_for_cuts_off(short, monkeypatch):
-    monkeypatch.setattr(time_limits, "MANY_STEPS", 20)
+    monkeypatch.setattr(make, "MANY_STEPS", 20)
     with tiny(limited) as run:
         for more, expected in (({}, (30, 0)), ({"max_steps": 100}, (30, 0)), ({"max_steps": 9}, (9, 2))):
             found = run.evaluate(episodes=2, **more)

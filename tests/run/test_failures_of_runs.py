@@ -116,7 +116,7 @@ def test_an_environment_that_draws_from_a_shared_generator_is_warned_of_once(set
 
 
 def test_an_environment_whose_close_hangs_costs_a_warning_before_the_run_and_after_it(monkeypatch):
-    monkeypatch.setattr("etude.envs.closing.SECONDS", 0.1)
+    monkeypatch.setattr("etude.envs.faults.SECONDS", 0.1)
     words = r"HangsAtItsEnd: close\(\) did not return"
     with pytest.warns(RuntimeWarning, match=words):
         run = tiny(HangsAtItsEnd)

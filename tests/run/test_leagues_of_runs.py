@@ -14,7 +14,7 @@ from etude.algorithms import DQN, PPO, PPOConfig
 from etude.base.data import Choice
 from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.connect_four import COLUMNS, LINES, ROWS, ConnectFour, connect_four, look_ahead
-from etude.explore.by_policy import SampledOpponent
+from etude.explore.combined import SampledOpponent
 from etude.explore.explorer import StatelessExplorer
 from etude.multi_agent import League
 from etude.networks import ActorCritic

@@ -28,7 +28,7 @@ from multiprocessing.connection import wait
 from typing import Any, Protocol
 
 from etude.base.forks import check_own_workers
-from etude.envs import closing
+from etude.envs import faults
 from etude.rollout.pool.channel import (
     CONTEXT,
     GROUP_SIGNALS,
@@ -373,7 +373,7 @@ class ProcessWorker(Worker):
             return
         self.process.join(grace)
         if self.process.exitcode is None and grace and self._closes():
-            self.process.join(closing.SECONDS + grace)
+            self.process.join(faults.SECONDS + grace)
         if self.process.exitcode is None:
             self.process.kill()
             self.process.join()

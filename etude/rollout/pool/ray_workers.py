@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.envs import closing
+from etude.envs import faults
 from etude.rollout.pool.acting import BufferRead
 from etude.rollout.pool.channel import SharedMemory, WithTask
 from etude.rollout.pool.process import Failure, Worker
@@ -172,7 +172,7 @@ class RayWorker(Worker):
             return
         if grace and self._ray.is_initialized():
             idle = len(self._calls) == 1  # it is closing, and not stuck before that
-            self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=grace + closing.SECONDS * idle)
+            self._ray.wait(list(self._calls), num_returns=len(self._calls), timeout=grace + faults.SECONDS * idle)
         if self._ray.is_initialized():
             self._ray.kill(self._actor)
         self._actor = None

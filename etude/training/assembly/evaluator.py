@@ -15,8 +15,7 @@ from etude.base.seeding import generator
 from etude.engines.perturbed import Perturbed
 from etude.envs import examine, like, name_of
 from etude.envs.tasks import check_stored_task, task_data
-from etude.explore.adjustable import AdjustedExplorer
-from etude.explore.explorer import AtStep
+from etude.explore.explorer import AdjustedExplorer, AtStep
 from etude.protocols import Explorer, ProcessGroup, Weights
 from etude.rollout import SingleActor
 from etude.training.assembly.agents import check_same_spaces

@@ -25,7 +25,7 @@ from etude.engines.by_policy import LeagueEngine, PolicyEngines, full_name, join
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.explore import ByPolicy, Heuristic
-from etude.explore.by_policy import SampledOpponent
+from etude.explore.combined import SampledOpponent
 from etude.multi_agent.by_policy import FrozenAgent, PolicyAgents, PolicyConfigs, renamed_weights
 from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Explorer, Weights
