@@ -16,7 +16,7 @@ from etude.cli.output import rows, say
 from etude.report.terminal import printable
 
 if TYPE_CHECKING:
-    from etude.offline.inspection import Inspection
+    from etude.offline.reader import Inspection
 
 BINS, WIDEST = 10, 40  # of the histogram: its bars, and the characters of the longest
 SHOWN = 20  # files of a kind
@@ -41,7 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     if not names:
         raise ConfigError("data takes what to read: a file, a folder or a pattern. Usage: etude data FOLDER")
     from etude.envs import action_space_of, examine
-    from etude.offline.inspection import inspect
+    from etude.offline.reader import inspect
 
     spaces = None
     if options.env is not None:

@@ -7,28 +7,141 @@
     .json              RLlib's lines of JSON, read only
     .csv               a table with the same columns, read only
 
-What describes a file is JSON under the name `etude`.
-"""
+What describes a file is JSON under the name `etude`."""
 
 from __future__ import annotations
 
 import json
+import math
 import os
+import re
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from etude.base import spaces as spaces_
 from etude.base.errors import ConfigError, DataError
-from etude.base.spaces import Spaces
+from etude.base.spaces import Spaces, describe, from_zero, origins_of, with_origins
 from etude.offline import hdf5, json_lines, minari, parquet, rllib, tables
-from etude.offline.blocks import EpisodeAssembler
-from etude.offline.columns import join, split
+from etude.offline.blocks import EpisodeAssembler, join, split
 from etude.offline.dataset import Dataset, to_steps
 from etude.offline.layout import Arrays, to_arrays, to_columns
-from etude.offline.metadata import check_counts, describe_recording, parsed, spaces_of
+
+VERSION = 1
+DEEPEST = 32  # of spaces in spaces
+LARGEST_BOX = 2**24  # numbers
+
+
+def describe_recording(environment: str | None, spaces: Spaces) -> dict[str, Any]:
+    """What a file says of itself, as plain data."""
+    found: dict[str, Any] = {"version": VERSION, "environment": environment, **_plain(spaces)}
+    if spaces.agents is not None:
+        found["agents"] = {name: _plain(own) for name, own in spaces.agents.items()}
+        found["turns"] = spaces.turns
+    return found
+
+
+def _plain(spaces: Spaces) -> dict[str, Any]:
+    return {
+        "observation_space": spaces_.to_json(spaces.observation),
+        "action_space": spaces_.to_json(spaces.action),
+    }
+
+
+def check_counts(about: dict[str, Any], transitions: int, episodes: int, path: Path) -> None:
+    """Raise DataError where a file holds something else than it says."""
+    for name, count in (("transitions", transitions), ("episodes", episodes)):
+        if about.get(name, count) != count:
+            raise DataError(
+                f"{path}: it holds {count} {name} and says that it has {_shown(about[name])}: it is incomplete, or "
+                "another program changed it. Record it again, or remove its metadata, 'etude'."
+            )
+
+
+def parsed(text: str | None, path: Path) -> dict[str, Any]:
+    """What a file says of itself, from the text that says it. Raises DataError where it is damaged."""
+    if text is None:
+        return {}
+    try:
+        about = json.loads(text)
+        version = about["version"]
+    except (ValueError, KeyError, RecursionError, TypeError):
+        raise DataError(f"{path}: its metadata, 'etude', is damaged. Record it again, or remove them.") from None
+    if version != VERSION:
+        raise DataError(f"{path}: its layout is version {_shown(version)}; this etude reads {VERSION}. Upgrade etude.")
+    return about
+
+
+def _shown(value: Any) -> str:
+    """What a file says, for a message; of a long text, its beginning."""
+    text = str(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
+
+
+def _space(about: dict[str, Any], name: str, path: Path) -> Any:
+    """A space in the metadata."""
+    try:
+        _check_sizes(about[name])
+        return spaces_.from_json(about[name])
+    except (AssertionError, AttributeError, LookupError, OverflowError, StopIteration, TypeError, ValueError) as error:
+        raise DataError(
+            f"{path}: its metadata, 'etude', has a damaged {name} ({_shown(repr(error))}). Record it again, or "
+            "remove them."
+        ) from None
+
+
+def _check_sizes(data: Any, depth: int = 0) -> None:
+    """Raise ValueError where a space would be too large to make, or is nested too deeply."""
+    if depth > DEEPEST:
+        raise ValueError("nested too deeply")
+    for key, part in data.items() if isinstance(data, dict) else enumerate(data) if isinstance(data, list) else ():
+        if key == "shape" and math.prod(part) > LARGEST_BOX:
+            raise ValueError(f"a Box of shape {part}")
+        if key == "context" and part > LARGEST_BOX:
+            raise ValueError(f"{part} tokens")
+        _check_sizes(part, depth + 1)
+
+
+def spaces_of(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces:
+    """The spaces that a file says, or those that are given. Raises DataError where they differ, or there are none."""
+    if "action_space" not in about:
+        if given is None:
+            raise DataError(
+                f"{path}: it does not say its spaces. Give those of the environment: "
+                "read(path, Spaces(env.observation_space, env.action_space))."
+            )
+        return given
+    held = _held(about, path)
+    if given is None:
+        return held
+    held = replace(held, observation=with_origins(held.observation, origins_of(given.observation)))
+    seen = (from_zero(held.observation), from_zero(given.observation))  # as agents see them, float64 as float32
+    pairs = (("observations", *seen), ("actions", held.action, given.action))
+    for name, mine, theirs in pairs:
+        same_bounds = name == "observations" or spaces_.to_json(mine) == spaces_.to_json(theirs)
+        if describe(mine) != describe(theirs) or not same_bounds:
+            raise DataError(
+                f"{path}: its {name} are of {mine}; expected {theirs}. It was recorded in another environment "
+                f"({_shown(about.get('environment'))})."
+            )
+    return held
+
+
+def _held(about: dict[str, Any], path: Path) -> Spaces:
+    spaces = Spaces(_space(about, "observation_space", path), _space(about, "action_space", path))
+    agents = about.get("agents")
+    if agents is None:
+        return spaces
+    if not isinstance(agents, dict) or not all(isinstance(own, dict) for own in agents.values()):
+        raise DataError(f"{path}: its metadata, 'etude', has damaged agents. Record it again.")
+    own = {name: Spaces(_space(each, "observation_space", path), _space(each, "action_space", path))
+           for name, each in agents.items()}  # fmt: skip
+    return Spaces(spaces.observation, spaces.action, own, about.get("turns") is True)
+
 
 FORMATS: dict[str, Any] = {
     ".h5": hdf5, ".hdf5": hdf5, ".parquet": parquet, ".jsonl": json_lines, ".jsonl.gz": json_lines, ".json": rllib,
@@ -162,3 +275,77 @@ def remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+
+
+PARTIAL, SUPERSEDED = ".partial", ".superseded"
+KEPT = 3  # checkpoints of a kind whose open episodes are kept, as many as a run directory has
+
+
+class Recording:
+    """The files of one name."""
+
+    def __init__(self, folder: Path, name: str, suffix: str):
+        self.folder: Path = folder
+        self._name, self._suffix = name, suffix
+        self._shard = re.compile(rf"{re.escape(name)}-(\d{{5,}}){re.escape(suffix)}")
+        self._open = re.compile(rf"\.{re.escape(name)}-(\d+)\.(last|best){re.escape(suffix)}")
+
+    def path(self, number: int) -> Path:
+        """Of a shard."""
+        return self.folder / f"{self._name}-{number:05d}{self._suffix}"
+
+    def shards(self) -> list[Path]:
+        """The complete ones, in order."""
+        found = [(int(match[1]), path) for path in self._entries() if (match := self._shard.fullmatch(path.name))]
+        return [path for _, path in sorted(found)]
+
+    def next_number(self) -> int:
+        """The number of the next shard."""
+        shards = self.shards()
+        match = self._shard.fullmatch(shards[-1].name) if shards else None
+        return int(match[1]) + 1 if match else 0
+
+    def supersede(self, step: int) -> list[Path]:
+        """Rename the shards with episodes that ended after `step`, and remove what was left unfinished; returns the
+        new names."""
+        renamed = []
+        for path in self.shards():
+            if metadata_of(path).get("step", 0) > step:
+                renamed.append(_free(path.with_name(path.name + SUPERSEDED)))
+                os.replace(path, renamed[-1])
+        for path in self._entries():
+            if path.name.endswith(PARTIAL) and self._shard.fullmatch(path.name.removesuffix(PARTIAL)):
+                remove(path)
+        return renamed
+
+    def open_path(self, step: int, kind: str) -> Path:
+        """The file of the episodes that are open at a checkpoint."""
+        return self.folder / f".{self._name}-{step}.{kind}{self._suffix}"
+
+    def open_at(self, step: int) -> Path | None:
+        """The episodes that were open at a step; None where none are kept."""
+        return next((path for at, _, path in self._opened() if at == step), None)
+
+    def forget_open(self, keep: int = KEPT) -> None:
+        """Remove all but the newest files of open episodes."""
+        for kind in ("last", "best"):
+            found = sorted((at, path) for at, its, path in self._opened() if its == kind)
+            for _, path in found[: len(found) - keep]:
+                remove(path)
+
+    def _opened(self) -> list[tuple[int, str, Path]]:
+        matches = [(self._open.fullmatch(path.name), path) for path in self._entries()]
+        return [(int(match[1]), match[2], path) for match, path in matches if match]
+
+    def _entries(self) -> list[Path]:
+        return list(self.folder.iterdir()) if self.folder.is_dir() else []
+
+
+def _free(path: Path) -> Path:
+    """The path, or it with the first number behind it that is free."""
+    count = 0
+    found = path
+    while found.exists():
+        count += 1
+        found = path.with_name(f"{path.name}-{count}")
+    return found

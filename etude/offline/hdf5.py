@@ -14,8 +14,16 @@ import numpy as np
 from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import pass_over, to_arrays
-from etude.offline.limits import BLOCK, LEFT_ALONE, TEXT, require_memory, require_regular, require_stored
+from etude.offline.layout import (
+    BLOCK,
+    LEFT_ALONE,
+    TEXT,
+    pass_over,
+    require_memory,
+    require_regular,
+    require_stored,
+    to_arrays,
+)
 
 MOST_ITEMS, DEEPEST = 1000, 16
 CHUNK = 2**18  # bytes of a chunk of all columns of a shard, before compression

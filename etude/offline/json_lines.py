@@ -26,8 +26,7 @@ import numpy as np
 from etude.base.errors import DataError
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import Arrays, by_episode, from_episode
-from etude.offline.limits import SLACK, TEXT, require_memory, require_regular
+from etude.offline.layout import SLACK, TEXT, Arrays, by_episode, from_episode, require_memory, require_regular
 
 FACTS = ("environment", "episode", "terminated", "truncated")  # what a line holds beside columns
 TAIL = 2**16  # bytes at the end of a file that hold its last line

@@ -6,8 +6,7 @@ of an action `actions/<key>`.
 `normalized_actions`, where it is there, holds the actions that `actions` were scaled from, which rounding does not give
 back; or `sampled_action` does, what the policy sampled before that was clipped. Every other column with a row for each
 transition is an extra, such as `log_prob`; what is below `infos/` and `metadata/` is left alone. `infos/text`, which is
-for people, holds the text of each episode of tokens in its last row.
-"""
+for people, holds the text of each episode of tokens in its last row."""
 
 from __future__ import annotations
 
@@ -15,13 +14,14 @@ import functools
 import operator
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from etude.base import trees
 from etude.base.data import CLIPPED, INFO, LOG_PROB, SAMPLED_ACTION
-from etude.base.errors import DataError
+from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import (
     Box,
     Discrete,
@@ -36,10 +36,47 @@ from etude.base.spaces import (
     within,
 )
 from etude.base.trees import Tree
-from etude.offline import canonical
-from etude.offline.blocks import EpisodeBlock
-from etude.offline.columns import Columns
-from etude.offline.limits import LEFT_ALONE, TEXT
+from etude.offline.blocks import Columns, EpisodeBlock
+from etude.offline.dataset import (
+    actions_in,
+    actions_out,
+    canonical_spaces,
+    counted_from_start,
+    counted_from_zero,
+    outside,
+)
+from etude.replay import ram
+
+LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read
+TEXT = "infos/text"  # one of them: what episodes of tokens say, for people
+RATIO = 1100  # of numbers to their compressed bytes: deflate reaches 1032
+SLACK = 2**20  # bytes that need none: Parquet keeps a column of equal numbers in a few
+BLOCK = 2**22  # bytes of numbers that are read at a time where a file is not read as a whole
+COPIES = 2  # of the numbers of a file that are in memory at a time, at least
+
+
+def require_regular(path: Path) -> None:
+    """Raise DataError where this is no regular file: a pipe would be waited for, a device read without an end."""
+    if not path.is_file():
+        raise DataError(f"{path}: {'it is no regular file' if path.exists() else 'there is no such file'}.")
+
+
+def require_stored(path: Path, name: str, claimed: int, stored: int) -> None:
+    """Raise DataError where a column claims more bytes than those that are stored can hold."""
+    if claimed > RATIO * stored + SLACK or claimed > 0 == stored:
+        raise DataError(
+            f"{path}: column {name!r} claims {claimed:,} bytes, of which {stored:,} are stored: it is damaged, or was "
+            "never written. Record or download it again."
+        )
+
+
+def require_memory(path: Path, claimed: int) -> None:
+    """Raise DataError where so many bytes of numbers do not fit into memory."""
+    try:
+        ram.require(COPIES * claimed, f"{path}: its data", "Split the file.")
+    except ConfigError as error:
+        raise DataError(str(error)) from None
+
 
 Arrays = dict[str, np.ndarray]
 OBSERVATIONS, NEXT, ACTIONS, NORMALIZED = "observations", "next_observations", "actions", "normalized_actions"
@@ -56,7 +93,7 @@ def to_arrays(columns: Columns, spaces: Spaces, exact: bool = False) -> Arrays:
     arrays = observation_arrays(columns.observation, spaces, OBSERVATIONS)
     if columns.next_observation is not None:
         arrays |= observation_arrays(columns.next_observation, spaces, NEXT)
-    arrays |= zip(paths(spaces.action, ACTIONS), canonical.actions_out(spaces.action, columns.action), strict=True)
+    arrays |= zip(paths(spaces.action, ACTIONS), actions_out(spaces.action, columns.action), strict=True)
     if exact and _has_numbers(spaces.action) and SAMPLED_ACTION not in columns.extras:
         arrays[NORMALIZED] = columns.action
     arrays |= {"rewards": columns.reward, "terminals": columns.terminal, "timeouts": columns.timeout}
@@ -86,7 +123,7 @@ def texts_of(observations: Tree, space: Space) -> list[str]:
 def observation_arrays(observation: Tree, spaces: Spaces, name: str) -> Arrays:
     """Canonical observations [M, ...] as the arrays of a file, whose names begin with `name`."""
     found = _with_spaces(spaces.observation, observation, name)
-    return {path: canonical.counted_from_start(space, leaf) for path, space, leaf in found}
+    return {path: counted_from_start(space, leaf) for path, space, leaf in found}
 
 
 def by_episode(block: EpisodeBlock, spaces: Spaces) -> Iterator[Arrays]:
@@ -146,13 +183,13 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
         extras[LOG_PROB] = _log_prob(extras.pop(PROPENSITIES), file)
     own = zip(paths(spaces.action, ACTIONS), (leaf for _, leaf in leaves(spaces.action)), strict=True)
     each = [_inside(_fitted(arrays[path], leaf, path, file), leaf, path, file, clip) for path, leaf in own]
-    action = canonical.actions_in(spaces.action, each)
+    action = actions_in(spaces.action, each)
     column = SAMPLED_ACTION if SAMPLED_ACTION in arrays else NORMALIZED
     if column in arrays and _has_numbers(spaces.action):
         drawn = _normalized(arrays[column], column, action, file)
         if LOG_PROB in extras and CLIPPED not in extras:
             extras[SAMPLED_ACTION] = drawn
-        action = within(canonical.canonical_spaces(spaces).action, drawn)
+        action = within(canonical_spaces(spaces).action, drawn)
     return Columns(
         observation=_tree(arrays, spaces.observation, OBSERVATIONS, file),
         action=action,
@@ -216,7 +253,7 @@ def _tree(arrays: Arrays, space: Space, name: str, file: str) -> Tree:
         values = _fitted(arrays[path], leaf, path, file)
         # Boxes are not held against their bounds: observations leave them by rounding, and in careless environments.
         values = values if isinstance(leaf, Box) else _inside(values, leaf, path, file)
-        found.append(_finite(canonical.counted_from_zero(leaf, values), path, file))
+        found.append(_finite(counted_from_zero(leaf, values), path, file))
     return tree_of(space, iter(found))
 
 
@@ -276,7 +313,7 @@ def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarra
 def _inside(values: np.ndarray, space: Space, name: str, file: str, clip: bool = False) -> np.ndarray:
     if clip and isinstance(space, Box):
         return np.clip(values, space.low, space.high)
-    wrong = canonical.outside(space, values)
+    wrong = outside(space, values)
     if wrong.any():
         row = int(np.argmax(wrong))
         ends = ", or clip=True to move them onto the bounds" if isinstance(space, Box) else ""

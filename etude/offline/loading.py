@@ -17,11 +17,9 @@ from etude.base.data import CLIPPED, LOG_PROB, SAMPLED_ACTION, Episode, Steps
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Space, Spaces, describe, leaves, origins_of, tree_of, with_origins, within
 from etude.base.trees import Tree
-from etude.offline.canonical import counted_from_start, counted_from_zero
-from etude.offline.dataset import Dataset
+from etude.offline.dataset import Dataset, counted_from_start, counted_from_zero
 from etude.offline.files import FORMATS, read
-from etude.offline.locations import is_remote
-from etude.offline.reader import EpisodeSource, Reader
+from etude.offline.reader import EpisodeSource, Reader, is_remote
 from etude.offline.tables import ArrowTable, FormattedDataset
 
 

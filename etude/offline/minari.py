@@ -23,8 +23,16 @@ from etude.base.errors import DataError, MissingExtra
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, parts
 from etude.offline import hdf5
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import ACTIONS, OBSERVATIONS, Arrays, by_episode, from_episode
-from etude.offline.limits import TEXT, require_memory, require_regular
+from etude.offline.layout import (
+    ACTIONS,
+    OBSERVATIONS,
+    TEXT,
+    Arrays,
+    by_episode,
+    from_episode,
+    require_memory,
+    require_regular,
+)
 
 VERSION = "0.5.4"
 DATA, METADATA, NUMBERS = "data", "metadata.json", "main_data.hdf5"

@@ -1,23 +1,199 @@
-"""Recorded episodes read one after the other, of any amount."""
+"""Recorded episodes read one after the other, of any amount: where they are (files, folders, patterns, Minari data
+sets, remote addresses), what they hold, and what of it is damaged."""
 
 from __future__ import annotations
 
 import copy
+import glob
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol, runtime_checkable
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
 from etude.base import trees
 from etude.base.data import Episode
-from etude.base.errors import ConfigError, DataError
+from etude.base.errors import ConfigError, DataError, MissingExtra
 from etude.base.spaces import Spaces, zeros
-from etude.offline.canonical import canonical_spaces
-from etude.offline.dataset import Dataset
-from etude.offline.limits import COPIES, require_memory
-from etude.offline.locations import files_at, local, share
-from etude.offline.streaming import FileStream
+from etude.offline import minari
+from etude.offline.blocks import split
+from etude.offline.dataset import Dataset, canonical_spaces
+from etude.offline.files import FORMATS, PARTIAL, SUPERSEDED, check_counts, format_of, joined, parsed, spaces_of
+from etude.offline.layout import BLOCK, COPIES, FLAGS, Arrays, require_memory, texts_of, to_columns
+
+
+class FileStream:
+    """Reads the episodes of a file in order, holding a few megabytes of them, or one episode.
+
+    Arguments and errors: see `files.read`. metadata: what the file says of itself. transitions, dropped: so far.
+    """
+
+    def __init__(self, path: Path, spaces: Spaces | None = None):
+        self.path: Path = path
+        self._form = format_of(path)
+        self.metadata: dict[str, Any] = parsed(self._form.about(path), path)
+        self.spaces: Spaces = spaces_of(self.metadata, spaces, path)
+        self.transitions: int = 0
+        self.dropped: int = 0
+
+    def __iter__(self) -> Iterator[Episode]:
+        self.transitions = self.dropped = count = 0
+        for arrays in self._whole_episodes():
+            columns = to_columns(arrays, self.spaces, str(self.path))
+            episodes, dropped = split(columns, str(self.path))
+            self.transitions += len(columns.reward)
+            self.dropped += dropped
+            count += len(episodes)
+            yield from episodes
+        check_counts(self.metadata, self.transitions, count, self.path)
+
+    def _whole_episodes(self) -> Iterator[Arrays]:
+        """The columns, cut where an episode ends."""
+        held: list[Arrays] = []
+        size, ended = 0, False
+        for arrays in self._form.stream(self.path):
+            held.append(arrays)
+            size += sum(values.nbytes for values in arrays.values())
+            ended = ended or _last_end(arrays) > 0
+            if size < BLOCK or not ended:
+                continue
+            whole = joined(held, self.path)
+            stop = _last_end(whole)
+            yield {name: values[:stop] for name, values in whole.items()}
+            rest = {name: values[stop:].copy() for name, values in whole.items()}  # a view would keep all of it
+            held = [rest] if stop < len(whole["rewards"]) else []
+            size, ended = sum(values.nbytes for part in held for values in part.values()), False
+        if held:
+            yield joined(held, self.path)
+
+
+def _last_end(arrays: Arrays) -> int:
+    """How many rows there are up to the last that ends an episode; 0 where none does, or columns do not fit together,
+    of which `to_columns` says what is wrong."""
+    flags = [arrays[name].reshape(-1) for name in FLAGS if name in arrays]
+    rows = {len(values) if values.ndim else 0 for values in arrays.values()}
+    if len(flags) != len(FLAGS) or len(rows) != 1 or {len(each) for each in flags} != rows:
+        return 0
+    ends = np.flatnonzero((flags[0] != 0) | (flags[1] != 0))
+    return int(ends[-1]) + 1 if len(ends) else 0
+
+
+REMOTE = re.compile(r"[a-z][a-z0-9+.-]*://")
+T = TypeVar("T")
+
+
+def is_remote(source: str) -> bool:
+    """Whether a source is an address, such as `s3://bucket/folder`."""
+    return REMOTE.match(source) is not None
+
+
+def files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]:
+    """The files of recorded data that a source names, in order: paths, or remote addresses.
+
+    source: a file, a folder of them, a pattern (`runs/*/*.parquet`), a Minari data set (its folder or its id), a remote
+    folder or file, or a list of these. Raises DataError where there are none.
+    """
+    if not isinstance(source, str | os.PathLike):
+        return tuple(file for each in source for file in files_at(each))
+    text = os.fspath(source)
+    if is_remote(text):
+        return _remote_files(text)
+    path = Path(text)
+    if path.is_dir() and not minari.is_minari(path):
+        found = _in_folder(path)
+    elif path.exists():
+        found = [path]
+    elif glob.has_magic(text):
+        found = sorted(Path(each) for each in glob.glob(text, recursive=True))
+        found = [file for each in found for file in ([each] if not each.is_dir() or minari.is_minari(each) else [])]
+    else:
+        found = [each for each in (_minari_folder(text),) if each is not None]
+        if not found:
+            raise DataError(f"{text}: there is no such file, folder or Minari data set.")
+    if not found:
+        raise DataError(f"{text}: there is no recorded data in it; expected files that end in {', '.join(FORMATS)}.")
+    return tuple(map(str, found))
+
+
+@contextmanager
+def local(file: str) -> Iterator[Path]:
+    """A file on this machine: itself, or a copy of a remote one, which is removed afterwards."""
+    if not is_remote(file):
+        yield Path(file)
+        return
+    folder = Path(tempfile.mkdtemp(prefix="etude-"))
+    try:
+        copy = folder / PurePosixPath(file).name
+        try:
+            with _fsspec().open(file, "rb") as source, copy.open("wb") as target:
+                shutil.copyfileobj(source, target, 2**20)
+        except (OSError, ValueError, ImportError) as error:
+            raise DataError(f"{file}: it cannot be read ({error}). Check the address and your access.") from None
+        yield copy
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def share(files: tuple[T, ...], part: int, parts: int) -> tuple[T, ...]:
+    """Every `parts`-th file, from number `part` on. Raises ConfigError where some part would have none."""
+    if not 0 <= part < parts:
+        raise ConfigError(f"part = {part} of {parts}; expected a number from 0 to {parts - 1}.")
+    if len(files) < parts:
+        raise ConfigError(
+            f"There are {len(files)} files for {parts} parts, and each needs one. Record with a smaller max_bytes, or "
+            "read with fewer parts."
+        )
+    return files[part::parts]
+
+
+def _in_folder(folder: Path) -> list[Path]:
+    entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+    return [each for each in entries if _is_data(each)]
+
+
+def _is_data(path: Path) -> bool:
+    return minari.is_minari(path) or (path.is_file() and path.name.endswith(tuple(FORMATS)))
+
+
+def _minari_folder(name: str) -> Path | None:
+    """The folder of a Minari data set, where Minari keeps it; None where it is not there."""
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        return None
+    path = minari.root() / name
+    return path if minari.is_minari(path) else None
+
+
+def _remote_files(address: str) -> tuple[str, ...]:
+    fsspec = _fsspec()
+    try:
+        system, path = fsspec.core.url_to_fs(address)
+        if path.endswith(tuple(FORMATS)) and not glob.has_magic(path):
+            return (address,)
+        found = system.glob(path) if glob.has_magic(path) else system.ls(path, detail=False)
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(f"{address}: it cannot be listed ({error}). Check the address and your access.") from None
+    files = sorted(each for each in found if each.endswith(tuple(FORMATS)) and not _hidden(each))
+    if not files:
+        raise DataError(f"{address}: there is no recorded data in it; expected files that end in {', '.join(FORMATS)}.")
+    return tuple(system.unstrip_protocol(each) for each in files)
+
+
+def _hidden(name: str) -> bool:
+    return PurePosixPath(name).name.startswith(".")
+
+
+def _fsspec() -> Any:
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingExtra("Reading remote data", "remote") from None
+    return fsspec
 
 
 @runtime_checkable
@@ -116,3 +292,81 @@ def _shuffled(episodes: Iterator[Episode], window: int, rng: np.random.Generator
         yield episode
     for place in rng.permutation(len(held)).tolist():
         yield held[place]
+
+
+TEXTS = 3  # episodes of tokens whose text is shown
+
+
+@dataclass
+class Inspection:
+    """files: how many could be read. returns: of every episode; of several agents, the sum of all. behaviour: what
+    recorded them, each once. damaged: what is wrong, by file. unfinished: files that were being written.
+    superseded: shards of steps that a resumed run recorded again. texts: of the first episodes of tokens. extras:
+    names. log_prob: whether all episodes have it."""
+
+    spaces: Spaces | None = None
+    environment: str | None = None
+    files: int = 0
+    transitions: int = 0
+    dropped: int = 0
+    terminated: int = 0
+    returns: list[float] = field(default_factory=list)
+    lengths: list[int] = field(default_factory=list)
+    texts: list[str] = field(default_factory=list)
+    extras: set[str] = field(default_factory=set)
+    behaviour: list[str] = field(default_factory=list)
+    damaged: dict[str, str] = field(default_factory=dict)
+    unfinished: list[str] = field(default_factory=list)
+    superseded: list[str] = field(default_factory=list)
+
+
+def inspect(source: Any, spaces: Spaces | None = None) -> Inspection:
+    """Read all of a source, see `Reader`, one file after the other. Damaged files are named, and the others read.
+
+    Raises DataError where there is none, or none says its spaces.
+    """
+    found = Inspection(spaces=spaces)
+    found.unfinished, found.superseded = _left(source, PARTIAL), _left(source, SUPERSEDED)
+    try:
+        files = files_at(source)
+    except DataError:
+        if not found.unfinished:
+            raise
+        files = ()
+    for file in files:
+        with local(file) as path:
+            try:
+                _read(found, path)
+            except DataError as error:
+                found.damaged[file] = str(error)
+    return found
+
+
+def _read(found: Inspection, path: Path) -> None:
+    stream = FileStream(path, found.spaces)
+    found.spaces = stream.spaces
+    found.environment = found.environment or stream.metadata.get("environment")
+    if (behaviour := _behaviour(stream.metadata)) not in found.behaviour:
+        found.behaviour.append(behaviour)
+    for episode in stream:
+        found.returns.append(float(episode.reward.sum(dtype=np.float64)))
+        found.lengths.append(len(episode.reward))
+        found.terminated += episode.terminated
+        found.extras |= set(episode.extras)
+        if len(found.texts) < TEXTS:
+            found.texts += texts_of(trees.rows(episode.observation, slice(-1, None)), stream.spaces.observation)
+    found.files += 1
+    found.transitions += stream.transitions
+    found.dropped += stream.dropped
+
+
+def _behaviour(metadata: dict[str, Any]) -> str:
+    run = metadata.get("run")
+    if not isinstance(run, dict):
+        return "not recorded"
+    return f"{run.get('algorithm')} on {metadata.get('environment')}, seed {run.get('seed')}"
+
+
+def _left(source: Any, ending: str) -> list[str]:
+    paths: Iterable[Path] = Path(source).iterdir() if isinstance(source, str | Path) and Path(source).is_dir() else ()
+    return sorted(str(path) for path in paths if path.name.endswith(ending) or f"{ending}-" in path.name)

@@ -17,8 +17,7 @@ import numpy as np
 
 from etude.base.errors import DataError
 from etude.offline.json_lines import EXPANSION, LONGEST
-from etude.offline.layout import NEXT, OBSERVATIONS, Arrays
-from etude.offline.limits import require_memory, require_regular
+from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular
 
 COLUMNS = {OBSERVATIONS: "obs", "actions": "actions", "rewards": "rewards"}
 

@@ -11,8 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from etude.base.errors import ConfigError, DataError
-from etude.offline.layout import NEXT, OBSERVATIONS, Arrays
-from etude.offline.limits import require_memory, require_regular
+from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular
 from etude.offline.parquet import arrays_of, library
 
 WIDEST = 8  # bytes of a number in memory, which may be a single digit in a file

@@ -1,25 +1,167 @@
-"""Episodes written while they are collected."""
+"""Episodes written while they are collected, block by block into the shards of a recording; from rollouts, or step by
+step from a simulator, a device, or a log, that etude does not step itself."""
 
 from __future__ import annotations
 
 import functools
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
+from etude.base import trees
 from etude.base.data import LOG_PROB, Episode, Steps
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Event, Finished, Saving, Started
-from etude.base.spaces import Spaces
-from etude.offline.blocks import EpisodeAssembler
-from etude.offline.dataset import to_steps
-from etude.offline.files import metadata_of, read, remove
-from etude.offline.metadata import describe_recording
-from etude.offline.recordings import PARTIAL, Recording
-from etude.offline.shards import SHARD_FORMATS, ShardFile, ShardWriter, put
+from etude.base.spaces import Space, Spaces, describe, parts, storage_dtype, tree_of
+from etude.base.trees import Tree
+from etude.offline.blocks import EpisodeAssembler, EpisodeBlock
+from etude.offline.dataset import Dataset, actions_in, counted_from_zero, outside, to_steps
+from etude.offline.files import PARTIAL, Recording, describe_recording, metadata_of, read, remove
+from etude.offline.hdf5 import Hdf5Shard
+from etude.offline.json_lines import JsonLinesShard
+from etude.offline.minari import MinariShard
+from etude.offline.parquet import ParquetShard
+
+PARTS = 24  # in which a shard is written at least
+LARGEST_EXPANSION = 4  # bytes of a file for each byte in memory: JSON of float32
+
+
+class ShardFile(Protocol):
+    """A file of one format that is being written."""
+
+    @property
+    def size(self) -> int:
+        """Bytes so far."""
+
+    def append(self, block: EpisodeBlock) -> None:
+        """Write whole episodes."""
+
+    def close(self, about: dict[str, Any]) -> None:
+        """Complete the file. about: all that is known of it, as plain data."""
+
+
+class ShardFormat(NamedTuple):
+    """How shards of one format are made, from (path, spaces, compression, what is known before, size in bytes)."""
+
+    make: Callable[[Path, Spaces, str, dict[str, Any], int], ShardFile]
+    suffix: str
+    compressions: tuple[str, ...]  # the default first
+
+
+def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], ShardFile]) -> Callable[..., ShardFile]:
+    """For formats that write alike whatever the size of a shard."""
+    return lambda path, spaces, compression, about, size: make(path, spaces, compression, about)
+
+
+SHARD_FORMATS = {
+    "parquet": ShardFormat(_of_any_size(ParquetShard), ".parquet", ParquetShard.COMPRESSIONS),
+    "hdf5": ShardFormat(Hdf5Shard, ".h5", Hdf5Shard.COMPRESSIONS),
+    "jsonl": ShardFormat(_of_any_size(JsonLinesShard), ".jsonl", JsonLinesShard.COMPRESSIONS),
+    "minari": ShardFormat(_of_any_size(MinariShard), "-v0", MinariShard.COMPRESSIONS),
+}
+
+
+class ShardWriter:
+    """Writes blocks of whole episodes; a shard that has reached its size is completed.
+
+    make: a file from (path, what is known before). about: what all shards say of themselves. number: of the first.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        make: Callable[[Path, dict[str, Any]], ShardFile],
+        about: dict[str, Any],
+        max_bytes: int,
+        number: int,
+    ):
+        self._recording, self._make, self._about, self._max_bytes = recording, make, about, max_bytes
+        self._number = number
+        self._file: ShardFile | None = None
+        self._episodes = self._transitions = 0
+        self._size = 0  # bytes of the shard that is being written
+        self._row_bytes = 0.0  # of a transition in a file, as far as is known
+
+    def append(self, block: EpisodeBlock, step: int) -> None:
+        """Write a block. step: of the run, at which its last episode ended at the latest.
+
+        Raises OSError where it cannot be written; the shard is given up then, and the next block begins a new one.
+        """
+        part = self._max_bytes / PARTS  # bytes; a shard misses its size by half of it, and of an episode
+        row_bytes = self._row_bytes or LARGEST_EXPANSION * block.bytes / len(block.reward)
+        for each in block.split(max(1, int(part / row_bytes))):
+            if self._size + self._row_bytes * len(each.reward) / 2 > self._max_bytes:
+                self.complete(step)  # it misses its size by less than with this part
+            try:
+                self._append(each)
+            except OSError:
+                self._give_up()
+                raise
+            if self._size + part / 2 >= self._max_bytes:
+                self.complete(step)
+
+    def _append(self, block: EpisodeBlock) -> None:
+        if self._file is None:
+            self._file = self._make(self._partial, self._about)
+            self._episodes = self._transitions = 0
+        self._file.append(block)
+        self._episodes += len(block)
+        self._transitions += len(block.reward)
+        self._size = self._file.size
+        self._row_bytes = self._size / self._transitions
+
+    def complete(self, step: int) -> None:
+        """Complete the shard that is being written, if any. Raises OSError where it cannot be written."""
+        if self._file is None:
+            return
+        file, path = self._file, self._recording.path(self._number)
+        counts = {"episodes": self._episodes, "transitions": self._transitions, "step": step, "shard": self._number}
+        try:
+            file.close({**self._about, **counts})
+            self._file, self._size = None, 0
+            put(self._partial, path)
+        except OSError:
+            self._give_up()
+            raise
+        self._number += 1
+
+    @property
+    def _partial(self) -> Path:
+        path = self._recording.path(self._number)
+        return path.with_name(path.name + PARTIAL)
+
+    def _give_up(self) -> None:
+        """Make room: what is unfinished cannot be read."""
+        file, self._file, self._size = self._file, None, 0
+        if file is not None:
+            with suppress(OSError, RuntimeError, ValueError):
+                file.close(self._about)
+        with suppress(OSError):
+            remove(self._partial)
+
+
+def put(partial: Path, path: Path) -> None:
+    """Give a complete file its name, durably: Pillai et al. 2014, "All File Systems Are Not Created Equal", OSDI."""
+    for each in [partial, *partial.rglob("*")] if partial.is_dir() else [partial]:
+        _sync(each)
+    os.replace(partial, path)
+    _sync(path.parent)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # network file systems that cannot, and need not
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
 
 SMALLEST, LARGEST = 2**14, 2**22  # bytes of transitions that are written at a time
 SHARE = 16  # of a shard
@@ -241,3 +383,123 @@ class Writer:
             put(partial, path)
             self._recording.forget_open()
         self._kept = step, kind
+
+
+class Builder:
+    """Takes one step at a time, in the values of the environment's own spaces.
+
+        builder.add(observation, action, reward, log_prob=-0.7)
+        builder.end(final_observation, terminated=True)
+
+    spaces: those of the environment: `Spaces(observation_space, action_space)`. environment: its id, for files.
+    output: writes episodes as they end; None keeps them for `dataset`.
+    """
+
+    def __init__(self, spaces: Spaces, environment: str | None = None, output: Writer | None = None):
+        self.source: Spaces = spaces
+        self._environment, self._output = environment, output
+        self._open: dict[Hashable, list[tuple[Tree, np.ndarray, np.float32, dict[str, np.ndarray]]]] = {}
+        self._names: frozenset[str] | None = None  # of extras
+        self._episodes: list[Episode] = []
+        if output is not None:
+            output.begin(spaces, environment)
+
+    def add(self, observation: Any, action: Any, reward: Any, *, episode: Hashable = None, **extras: Any) -> None:
+        """One step: what was observed, what was done then, and the reward that followed.
+
+        episode: which one, where several go on at a time. extras: numbers or arrays of the step, such as the
+            `log_prob` of the action, by the same names in every step.
+        Raises DataError for values that do not belong to the spaces, and has then added nothing.
+        """
+        seen = _observed(self.source.observation, observation, "observation")
+        own = _leaves(self.source.action, action, "action")
+        if any(outside(leaf, value[None]).any() for _, leaf, value in own):
+            raise DataError(f"action = {action!r}; expected a value of {self.source.action}.")
+        earned = np.asarray(reward)
+        if earned.ndim or earned.dtype.kind not in "biuf" or not np.isfinite(np.float32(earned)):
+            raise DataError(f"reward = {reward!r}; expected a finite number.")
+        names = frozenset(extras)
+        if self._names is not None and names != self._names:
+            raise DataError(f"A step with the extras {sorted(names)}; expected {sorted(self._names)}, as before.")
+        kept = {name: np.asarray(value) for name, value in extras.items()}
+        if wrong := [name for name, value in kept.items() if value.dtype.kind not in "biuf"]:
+            raise DataError(f"{wrong[0]} = {extras[wrong[0]]!r}; expected a number or an array of numbers.")
+        self._names = names
+        done = actions_in(self.source.action, [value[None] for _, _, value in own])[0]
+        self._open.setdefault(episode, []).append((seen, done, np.float32(earned), kept))
+
+    def end(
+        self, observation: Any, *, terminated: bool = False, truncated: bool = False, episode: Hashable = None
+    ) -> None:
+        """End an episode with its final observation. terminated: nothing follows, and nothing is bootstrapped: the
+        observation may be None, as in a log of decisions, and the last one stands for it. truncated: it was cut off.
+        One of them is true.
+
+        Raises DataError where the observation does not belong to its space, or there are no steps.
+        """
+        if bool(terminated) == bool(truncated):
+            raise ConfigError("An episode ends with terminated=True or with truncated=True, and not with both.")
+        known = observation is not None or truncated
+        final = _observed(self.source.observation, observation, "observation") if known else None
+        if episode not in self._open:
+            raise DataError(f"The episode {episode!r} has no steps to end; expected add before end.")
+        steps = self._open.pop(episode)
+        final = final if known else steps[-1][0]
+        built = Episode(
+            observation=trees.stack([*(step[0] for step in steps), final]),
+            action=np.stack([step[1] for step in steps]),
+            reward=np.array([step[2] for step in steps], np.float32),
+            terminated=bool(terminated),
+            truncated=bool(truncated),
+            extras={name: _column([step[3][name] for step in steps], name) for name in sorted(self._names or ())},
+        )
+        if self._output is None:
+            self._episodes.append(built)
+        else:
+            self._output.write([built])
+
+    def drop(self, episode: Hashable = None) -> None:
+        """Forget an open episode."""
+        self._open.pop(episode, None)
+
+    def dataset(self) -> Dataset:
+        """The episodes that have ended, for `offline.write` or a run's `data=`."""
+        return Dataset(tuple(self._episodes), self.source, self._environment)
+
+
+def _column(values: list[np.ndarray], name: str) -> np.ndarray:
+    if any(value.shape != values[0].shape for value in values):
+        raise DataError(f"{name} has several shapes in an episode, which is dropped; expected {values[0].shape}.")
+    column = np.stack(values)
+    return column.astype(np.float32) if column.dtype == np.float64 else column
+
+
+def _observed(space: Space, value: Any, where: str) -> Tree:
+    """An observation as agents see it."""
+    found = []
+    for name, leaf, own in _leaves(space, value, where):
+        if own.dtype.kind != "f" and outside(leaf, own[None]).any():
+            raise DataError(f"{name} = {own.tolist()}; expected a value of {leaf}.")
+        found.append(counted_from_zero(leaf, own[None])[0])
+    return tree_of(space, iter(found))
+
+
+def _leaves(space: Space, value: Any, where: str) -> list[tuple[str, Space, np.ndarray]]:
+    """The leaves of a space with their names, and what they are in a value of it."""
+    inner = parts(space)
+    if not inner:
+        return [(where, space, _fitted(space, value, where))]
+    named = isinstance(inner[0][0], str)
+    if not isinstance(value, dict if named else tuple) or len(value) != len(inner):
+        raise DataError(f"{where} is {value!r:.200}; expected {describe(space)}.")
+    if named and set(value) != {key for key, _ in inner}:
+        raise DataError(f"{where} has the keys {sorted(map(str, value))}; expected {describe(space)}.")
+    return [leaf for key, part in inner for leaf in _leaves(part, value[key], f"{where}[{key!r}]")]
+
+
+def _fitted(space: Space, value: Any, where: str) -> np.ndarray:
+    found, kind = np.asarray(value), storage_dtype(space)
+    allowed = "biuf" if kind.kind == "f" else "biu"
+    if found.shape != (space.shape or ()) or found.dtype.kind not in allowed or not np.isfinite(found).all():
+        raise DataError(f"{where} = {value!r:.200}; expected finite numbers of {describe(space)}.")
+    return found

@@ -13,7 +13,7 @@ from etude.base.errors import SpaceError
 from etude.base.spaces import Dict, Space, Tuple, describe, leaves, parts, to_json
 from etude.base.trees import Tree
 from etude.envs.observations import is_text
-from etude.offline.canonical import actions_in, outside
+from etude.offline.dataset import actions_in, outside
 
 JSON, MSGPACK = "application/json", "application/msgpack"
 

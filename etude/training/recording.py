@@ -22,7 +22,7 @@ from etude.explore.noise import UniformBox
 from etude.losses.distributions import UNMASKED, NumbersAndChoices, of_choices
 from etude.networks.encoding import width
 from etude.offline import Dataset, EpisodeRecorder, Writer
-from etude.offline.columns import Columns, split
+from etude.offline.blocks import Columns, split
 from etude.protocols import Environments, Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.rollout import InProcess

@@ -2,10 +2,10 @@
 
 import pytest
 
-from etude.offline import shards
+from etude.offline import writer
 
 
 @pytest.fixture
 def quick_shards(monkeypatch):
     """Hundreds of shards do not wait for the disk; processes that are killed write as they always do."""
-    monkeypatch.setattr(shards, "_sync", lambda path: None)
+    monkeypatch.setattr(writer, "_sync", lambda path: None)

@@ -8,7 +8,7 @@ import pytest
 from etude.base.data import Episode
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Spaces, Tuple
 from etude.offline import Dataset
-from etude.offline.canonical import canonical_spaces
+from etude.offline.dataset import canonical_spaces
 
 each_format = pytest.mark.parametrize("form", ("parquet", "hdf5", "jsonl", "minari"))
 CODE = Box(-np.inf, np.inf, (2,), np.float64)

@@ -16,7 +16,7 @@ from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.cli import main
 from etude.offline import Dataset, Reader, Writer, read, write
-from etude.offline.limits import BLOCK
+from etude.offline.layout import BLOCK
 
 HERE = Path(__file__).parent
 SUFFIXES = (".h5", ".parquet", ".jsonl", ".jsonl.gz", "-v0")
@@ -80,7 +80,7 @@ def test_remote_addresses_are_read_through_fsspec(folder):
 def test_a_reader_returns_what_was_read_at_once(tmp_path, suffix, kind, monkeypatch):
     path, given = tmp_path / f"codes{suffix}", dataset(kind)
     write(path, given)
-    monkeypatch.setattr("etude.offline.streaming.BLOCK", 1)  # a block ends with every episode
+    monkeypatch.setattr("etude.offline.reader.BLOCK", 1)  # a block ends with every episode
     for module in ("parquet", "hdf5"):
         monkeypatch.setattr(f"etude.offline.{module}.BLOCK", 200)
     streamed, whole = list(Reader(path).episodes()), read(path)

@@ -12,7 +12,7 @@ from etude.algorithms import ALGORITHMS
 from etude.base.errors import SpaceError
 from etude.base.spaces import Spaces
 from etude.multi_agent.policies import MultiAgent
-from etude.offline import canonical
+from etude.offline import dataset
 from etude.training.assembly.agents import uses_data
 
 INF = np.inf
@@ -72,13 +72,13 @@ def test_the_way_out_that_the_refusal_names_works():
 def test_elements_with_one_bound_are_counted_from_it_in_runs_and_in_files(tmp_path):
     low, high = np.float32([-2, 2, -INF, -INF]), np.float32([4, INF, 5, INF])
     space = gym.spaces.Box(low, high)
-    own = canonical.canonical_spaces(Spaces(space, space)).action
+    own = dataset.canonical_spaces(Spaces(space, space)).action
     np.testing.assert_array_equal([own.low, own.high], [[-1, 0, -INF, -INF], [1, INF, 0, INF]])
     taken = np.float32([[-2, 2, 5, -7], [4, 3.5, 4, 100], [1, 2.25, -30, 0]])
     chosen = np.float32([[-1, 0, 0, -7], [1, 1.5, -1, 100], [0, 0.25, -35, 0]])
-    np.testing.assert_allclose(canonical.actions_in(space, [taken]), chosen)
-    np.testing.assert_allclose(canonical.actions_out(space, chosen)[0], taken)
-    np.testing.assert_array_equal(canonical.outside(space, taken + np.float32([0, 0, 0.5, 0])), [True, False, False])
+    np.testing.assert_allclose(dataset.actions_in(space, [taken]), chosen)
+    np.testing.assert_allclose(dataset.actions_out(space, chosen)[0], taken)
+    np.testing.assert_array_equal(dataset.outside(space, taken + np.float32([0, 0, 0.5, 0])), [True, False, False])
 
     class Four(Three):
         def __init__(self):
