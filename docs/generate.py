@@ -36,7 +36,7 @@ from usable import usable
 from etude import Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
-from etude.cli.field_help import field_comments
+from etude.cli.options import field_comments
 from etude.presets import PRESETS
 from etude.report.plots import draw_runs
 

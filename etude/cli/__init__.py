@@ -18,25 +18,25 @@ from etude.base.errors import EtudeError, UntrustedError
 from etude.cli.output import complain, leave_what_is_gone, say
 
 COMMANDS = {
-    "train": ("etude.cli.train", "Train an algorithm on an environment."),
-    "resume": ("etude.cli.resume", "Continue a run from its newest checkpoint."),
-    "sweep": ("etude.cli.sweep", "Train one config with many seeds, in as few programs as there are cores."),
-    "tune": ("etude.cli.tune", "Search hyperparameters of an algorithm in trials."),
-    "evolve": ("etude.cli.evolve", "Evolve hyperparameters and networks of a population."),
-    "find": ("etude.cli.find", "Suggest a learning rate or an optimizer, by short training."),
-    "import": ("etude.cli.import_model", "Make a run of a model of Stable-Baselines3 or CleanRL."),
-    "evaluate": ("etude.cli.evaluate", "Report the mean return of a trained agent over whole episodes."),
-    "estimate": ("etude.cli.estimate", "Estimate what a trained agent would earn, from recorded episodes."),
-    "watch": ("etude.cli.watch", "Show a trained agent in a window, or record a video."),
-    "board": ("etude.cli.board", "Show runs as a web page, live: a table, curves, videos."),
-    "serve": ("etude.cli.serve", "Answer observations over HTTP with a trained policy."),
-    "export": ("etude.cli.export", "Write a trained policy as files that need no etude."),
-    "plot": ("etude.cli.plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
-    "data": ("etude.cli.data", "Describe recorded data: spaces, episodes, returns, damage."),
-    "stacks": ("etude.cli.stacks", "Print the Python stacks of a run that seems stuck, and of its workers."),
-    "list": ("etude.cli.listing", "Algorithms with the spaces they accept, and tuned presets."),
-    "check-env": ("etude.cli.check_env", "Find the mistakes in an environment of your own."),
-    "doctor": ("etude.cli.doctor", "Versions, engines and devices on this machine."),
+    "train": ("etude.cli.train:train", "Train an algorithm on an environment."),
+    "resume": ("etude.cli.resume:main", "Continue a run from its newest checkpoint."),
+    "sweep": ("etude.cli.tune:sweep", "Train one config with many seeds, in as few programs as there are cores."),
+    "tune": ("etude.cli.tune:tune", "Search hyperparameters of an algorithm in trials."),
+    "evolve": ("etude.cli.evolve:main", "Evolve hyperparameters and networks of a population."),
+    "find": ("etude.cli.tune:find", "Suggest a learning rate or an optimizer, by short training."),
+    "import": ("etude.cli.import_model:main", "Make a run of a model of Stable-Baselines3 or CleanRL."),
+    "evaluate": ("etude.cli.runs:evaluate", "Report the mean return of a trained agent over whole episodes."),
+    "estimate": ("etude.cli.runs:estimate", "Estimate what a trained agent would earn, from recorded episodes."),
+    "watch": ("etude.cli.runs:watch", "Show a trained agent in a window, or record a video."),
+    "board": ("etude.cli.board:main", "Show runs as a web page, live: a table, curves, videos."),
+    "serve": ("etude.cli.serve:main", "Answer observations over HTTP with a trained policy."),
+    "export": ("etude.cli.export:main", "Write a trained policy as files that need no etude."),
+    "plot": ("etude.cli.runs:plot", "Draw the learning curves of runs, aggregated over seeds, as a PNG."),
+    "data": ("etude.cli.looking:data", "Describe recorded data: spaces, episodes, returns, damage."),
+    "stacks": ("etude.cli.looking:stacks", "Print the Python stacks of a run that seems stuck, and of its workers."),
+    "list": ("etude.cli.looking:list_algorithms", "Algorithms with the spaces they accept, and tuned presets."),
+    "check-env": ("etude.cli.looking:check_env", "Find the mistakes in an environment of your own."),
+    "doctor": ("etude.cli.looking:doctor", "Versions, engines and devices on this machine."),
 }
 HELP = f"""\
 usage: etude COMMAND ... [--debug]
@@ -88,7 +88,8 @@ def _run(given: list[str]) -> int:
         complain(f"etude: there is no command {given[0]!r}.{meant} There are {', '.join(COMMANDS)}.")
         return USAGE_ERROR
     try:
-        return importlib.import_module(COMMANDS[given[0]][0]).main(given[1:])
+        module, _, function = COMMANDS[given[0]][0].partition(":")
+        return getattr(importlib.import_module(module), function)(given[1:])
     except EtudeError as error:
         if debug:
             traceback.print_exc()

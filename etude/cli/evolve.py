@@ -7,15 +7,11 @@ import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Literal
-
-from tyro.conf import UseAppendAction
 
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
-    Quiet,
+    OfStudies,
     executor,
     goes_on,
     parse,
@@ -51,7 +47,7 @@ class MutationOptions:
 
 
 @dataclass(frozen=True)
-class Evolve:
+class Evolve(OfStudies):
     """Evolve a population of members that learn ALGORITHM on ENV: after every generation they are evaluated, the best
     ones are copied, and the copies mutated. Prints the population of each generation; members are run directories.
 
@@ -67,28 +63,7 @@ class Evolve:
     tournament_size: int = Tournament.size  # members of which the best one becomes a parent
     elitism: bool = Tournament.elitism  # the best member goes on unchanged
     over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
-    seed: int = 0  # of everything that is random
-    jobs: int = 1  # members that learn at the same time, in worker processes
-    devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
-    ray: str | None = None  # members learn in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
-    folder: Path | None = None  # of the evolution; None: a new one in studies/
-    resume: Path | None = None  # go on with the evolution in this folder; instead of ALGORITHM and ENV
-    # -- further
-    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
-    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
-    device: str = "auto"  # auto, cpu, cuda, cuda:1
-    envs: int | None = None  # environments stepped in parallel by each member; None: the preset's
-    workers: int = 0  # worker processes that collect, for each member; 0: the process of the member
-    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
-    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
-    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
-    drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
-    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
-    quiet: Quiet = False  # print nothing but the result
-    trust: bool = False  # --resume: import the environment that it names, though you did not make it here
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -82,7 +82,7 @@ def _with_hyperparameters(path: Path) -> type:
 
 
 def _resume(path: Path, options: Any) -> int:
-    from etude.cli.sessions import Output, carry_out
+    from etude.cli.train import Output, carry_out
     from etude.run import Schedule, resumed
 
     display, changed = shown(options), _changed(options)
@@ -116,8 +116,7 @@ def _resume(path: Path, options: Any) -> int:
 
 def _go_online(path: Path, options: Any) -> int:
     from etude.checkpoint.run_directory import RunDirectory, read_run
-    from etude.cli.sessions import Output, carry_out
-    from etude.cli.train import EVALUATION_SHARE
+    from etude.cli.train import EVALUATION_SHARE, Output, carry_out
     from etude.run import COMPONENTS, Schedule, from_state
     from etude.training.assembly.replicas import directory_for
 

@@ -1,18 +1,29 @@
-"""Runs as the command line names them: a run directory, a checkpoint file, or the file of an agent of one's own."""
+"""Commands that use what was trained: `etude evaluate`, `watch`, `plot` and `estimate`.
+
+Runs are named by directory, a checkpoint file, or the file of an agent of one's own."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.run_directory import read_run
-from etude.cli.output import say
-from etude.run import COMPONENTS, Run, from_state
+from etude.cli.options import OfTrained, explorer, one_run, parse, split_positionals, task
+from etude.cli.output import in_colour, rows, say
+from etude.report.filming import has_display, render_without_display
+from etude.report.plots import draw_episodes
+
+if TYPE_CHECKING:
+    from etude.report.series import Series
+    from etude.run import Run
+
 
 OF_AGENT = ("kind", "class", "weights", "numbers")  # what the file of an agent holds of it, beside its history
 Which = Literal["last", "best"]
@@ -21,6 +32,8 @@ TRAINING = ("replay", "evaluation")  # components that acting does not need: ver
 
 def trained(path: Path, which: Which, env: str | None, **setup: Any) -> Run:
     """The run in a directory's newest or best checkpoint, or in a checkpoint file; acts, and writes nothing."""
+    from etude.run import COMPONENTS, from_state
+
     loaded = read_run(path, COMPONENTS, TRAINING, best=which == "best")
     for note in loaded.notes:
         say(note)
@@ -53,3 +66,247 @@ def episodes_of(path: Path) -> dict[str, Sequence[float]] | None:
             found = {"reward": history["rewards"], "loss": history["losses"]}
             return {name: [each.number(nan=True) for each in values.items()] for name, values in found.items()}
     return None
+
+
+@dataclass(frozen=True)
+class Evaluate(OfTrained):
+    """Report the mean return of the agent of RUN, a run directory or a checkpoint file.
+
+    It takes its best actions in separate environments, with frozen normalisers.
+    """
+
+    episodes: int = 20  # whole episodes
+    seed: int | None = None  # of the episodes; None: derived from the run's seed, different from those of training
+    steps: int | None = None  # environment steps that the episodes take at least; None: any
+    max_steps: int | None = None  # step limit of an episode; None: 10,000 if ENV has no time limit
+    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
+    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
+
+
+def evaluate(arguments: Sequence[str]) -> int:
+    """Print the returns."""
+    names, rest = split_positionals(arguments)
+    options: Evaluate = parse(Evaluate, rest, "evaluate RUN")
+    path = one_run(names, "evaluate")
+
+    if options.agent is not None:
+        own = own_agent(path, options.agent)
+        found = own.evaluate(options.episodes, options.seed or 0, options.max_steps or 10_000)
+        say(f"{type(own).__name__} after {own.total_episode:,} episodes: {found}")
+        return 0
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
+        given = task(options.task)
+        found = run.evaluate(options.episodes, options.seed, options.max_steps, task=given, steps=options.steps)
+        say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
+    return 0
+
+
+@dataclass(frozen=True)
+class Watch(OfTrained):
+    """Show the agent of RUN, a run directory or checkpoint file, in a window, or record a video (no display needed).
+    Games of texts are printed."""
+
+    video: Path | None = None  # write a video here, .mp4 or .gif, instead of opening a window
+    episodes: int = 1  # whole episodes
+    max_steps: int = 5_000  # step limit of all episodes together
+    seed: int = 0  # of the first episode; each further episode adds 1
+    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
+    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
+
+
+def watch(arguments: Sequence[str]) -> int:
+    """Play."""
+    names, rest = split_positionals(arguments)
+    options: Watch = parse(Watch, rest, "watch RUN")
+    path = one_run(names, "watch")
+    if not has_display():
+        render_without_display()  # before the environment is imported
+    _watch(path, options)
+    return 0
+
+
+def _watch(path: Path, options: Watch) -> None:
+    from etude.report.filming import games, plays_texts, watch
+
+    if options.agent is not None:
+        _check_window(path, options)
+        earned = own_agent(path, options.agent).animate_agent(options.max_steps, options.video, options.seed)
+        say(f"episode 1: return {earned:.1f}")
+        return
+    lengths: list[int] = []
+
+    def tell(episode: Any) -> None:
+        lengths.append(episode.length)
+        cut = "" if episode.ended else f", cut off after {sum(lengths):,} steps"
+        say(f"episode {len(lengths)}: return {episode.reward:.1f}{cut}")
+
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
+        of_episodes = options.episodes, options.max_steps, options.seed, task(options.task)
+        if options.video is None and plays_texts(run):
+            for text, episode in games(run, *of_episodes, colour=in_colour()):
+                say(text.rstrip("\n"))
+                tell(episode)
+            return
+        _check_window(path, options)
+        film = watch(run, options.video, *of_episodes, tell)
+        if film is not None:
+            say(repr(film))
+
+
+def _check_window(path: Path, options: Watch) -> None:
+    if options.video is None and not has_display():
+        raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.gif")
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Draw the learning curves of RUN..., one panel for each environment, a line for each configuration: a statistic
+    over its seeds. RUN is a run directory, its metrics.jsonl, or a folder of run directories."""
+
+    output: Path | None = None  # file to write; None: curves.png, or for a single run curve.png in its directory
+    metric: str | None = None  # draw this metric instead of the return, such as pole_angle or train/entropy
+    kind: Literal["curves", "profile", "improvement"] = "curves"  # profile, improvement: those of rliable, at the end
+    statistic: Literal["iqm", "mean", "median"] = "iqm"  # over seeds; iqm: interquartile mean
+    band: Literal["bootstrap", "range"] = "bootstrap"  # 95 % bootstrap interval of the statistic, or range of the seeds
+    labels: tuple[str, ...] = ()  # one for each run, equal ones form a line; (): the hyperparameters that differ
+    format: Literal["png", "svg", "pdf"] | None = None  # of the file; None: by the name of --output, else png
+    style: Literal["screen", "paper"] = "screen"  # paper: as wide as a column of proceedings, in a font like Times
+
+
+def plot(arguments: Sequence[str]) -> int:
+    """Draw, and say where."""
+    paths, rest = split_positionals(arguments)
+    options: Plot = parse(Plot, rest, "plot RUN...")
+    if len(paths) == 1 and (episodes := episodes_of(Path(paths[0]))) is not None:
+        output = options.output or Path(paths[0]).with_suffix(f".{options.format or 'png'}")
+        draw_episodes(episodes, output)
+        say(f"Drawn: {output}")
+        return 0
+    from etude.report.plots import draw_run, draw_runs
+    from etude.report.series import METRICS, RETURN, compared, find_runs
+
+    found = [path for given in paths for path in find_runs(given)]
+    runs = _readable(found, paths, options.metric)
+    alone = found[0] if len(found) == len(runs) == 1 and options.kind == "curves" else None
+    output = _picture(options, alone)
+    try:
+        if alone is not None:
+            draw_run(runs[0], output, options.style)
+        else:
+            comparison = compared(runs, options.labels)
+            draw_runs(
+                comparison, output, options.kind, statistic=options.statistic, band=options.band, style=options.style
+            )
+            if runs[0].quantity == RETURN:
+                other = next(name for name, quantity in METRICS.items() if quantity != comparison.quantity)
+                say(f"All lines are of one metric, {comparison.quantity}. Another one: --metric {other}")
+            for note in comparison.notes:
+                say(note)
+    except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
+        raise ConfigError(
+            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
+        ) from error
+    say(f"Drawn: {output}")
+    return 0
+
+
+def _picture(options: Plot, alone: Path | None) -> Path:
+    """The file to write. alone: the only run."""
+    if options.output is not None:
+        suffix = options.output.suffix.lstrip(".")
+        if options.format is None or suffix == options.format:
+            return options.output
+        if suffix:
+            raise ConfigError(f"--output {options.output} --format {options.format}: two formats. Leave one out.")
+        return options.output.with_suffix(f".{options.format}")
+    metric = None if options.metric is None else options.metric.replace("/", "_")
+    inside = alone is not None and alone.is_dir()
+    name = f"{(metric or 'curve') if inside else 'curves'}.{options.format or 'png'}"
+    return alone / name if alone is not None and inside else Path(name)
+
+
+def _readable(found: list[Path], given: list[str], metric: str | None) -> list[Series]:
+    """The runs among these; one of a folder that has nothing to draw yet is named and left out."""
+    from etude.report.series import read_run
+
+    runs = []
+    for path in found:
+        try:
+            runs.append(read_run(path, metric))
+        except ConfigError as error:
+            if str(path) in given:
+                raise
+            say(f"Left out: {error}")
+    return runs
+
+
+@dataclass(frozen=True)
+class EstimateOptions(OfTrained):
+    """Estimate what the agent of RUN, a run directory or a checkpoint file, would earn in an episode, from the recorded
+    episodes of another policy.
+
+    Prints a table of mean discounted returns with intervals. Methods by ratios (is, pdis, wis, trajectory_wis, dr, wdr)
+    need the data's log_prob; fqe and dm train a critic.
+    """
+
+    data: str | None = None  # a file of recorded episodes: .h5, .hdf5 or .parquet
+    methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
+    confidence: float = 0.95  # of the intervals
+    gamma: float | None = None  # discount factor; None: the run's
+    explore: bool = False  # estimate the policy that explores as in training, not the best actions
+    explorer: str | None = None  # estimate the policy of NAME[=NUMBER], such as boltzmann=1
+    softened: float | None = None  # estimate the best actions, softened: random with this probability (Box: Gaussian)
+    fqe_steps: int | None = None  # gradient steps of the critic; None: 10,000
+    episodes: int = 100  # of the simulation
+    output: Path | None = None  # picture of the estimates to write, a PNG; None: none
+    seed: int | None = None  # of resampling, critic and simulation; None: the run's
+
+
+def estimate(arguments: Sequence[str]) -> int:
+    """Print the estimates."""
+    names, rest = split_positionals(arguments)
+    options: EstimateOptions = parse(EstimateOptions, rest, "estimate RUN")
+    path = one_run(names, "estimate")
+
+    with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
+        _report(run, options)
+    return 0
+
+
+def _report(run, options: EstimateOptions) -> None:
+    from etude.estimation import EstimateRequest, Estimator, FQEConfig
+
+    request = EstimateRequest(
+        data=options.data,
+        methods=options.methods,
+        confidence=options.confidence,
+        gamma=options.gamma,
+        explore=options.explore,
+        explorer=None if options.explorer is None else explorer(options.explorer),
+        softened=options.softened,
+        model=None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps),
+        episodes=options.episodes,
+        seed=options.seed,
+    )
+    found = Estimator(run, request)()
+    say(f"{run.algorithm} on {run.environment} after {run.step:,} steps, from {options.data}:")
+    rows(found.rows(), indent="  ")
+    say(f"The behaviour's own value is {found.behaviour:.4g}.")
+    for note in found.notes:
+        say(note)
+    if options.output is not None:
+        _draw(found, options.output)
+
+
+def _draw(found, output: Path) -> None:
+    from etude.report.plots import draw_estimates
+
+    try:
+        draw_estimates(found, output)
+    except OSError as error:
+        raise ConfigError(
+            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
+        ) from error
+    say(f"Drawn: {output}")

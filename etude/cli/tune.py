@@ -1,4 +1,4 @@
-"""`etude tune`: search the hyperparameters of an algorithm."""
+"""Many short runs, or seeds, of one algorithm: `etude tune`, `find` and `sweep`."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tyro.conf import UseAppendAction
 
 from etude.base.errors import ConfigError
+from etude.base.optimizers import OPTIMIZERS
 from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
-    Quiet,
+    OfRuns,
+    OfStudies,
+    asks_for_help,
     executor,
     goes_on,
     parse,
@@ -23,10 +26,15 @@ from etude.cli.options import (
     resumed_options,
     run_arguments,
     schedule,
+    split_positionals,
     with_address,
 )
 from etude.cli.output import rows, say
 from etude.cli.train import STEPS, asked, data_sources
+
+if TYPE_CHECKING:
+    from etude.tuning import Sweep
+
 
 OF_STUDY = (
     "steps", "trials", "seeds", "folder", "evaluate_every", "evaluate_episodes", "target", "save_every", "seed",
@@ -36,7 +44,7 @@ SHOWN = 10  # configurations in the table at the end
 
 
 @dataclass(frozen=True)
-class Tune:
+class Tune(OfStudies):
     """Search hyperparameters of ALGORITHM on ENV. The journal and a run directory for each trial go to a folder.
 
     --grid tries every value, --uniform, --log and --choice draw; each can be given again for another hyperparameter.
@@ -54,35 +62,15 @@ class Tune:
     min_steps: int | None = None  # asha: steps before the first comparison; None: by the number of configurations
     reduction: int = 3  # asha: one in so many goes on
     every: int | None = None  # median, pbt: steps between two comparisons; None: every evaluation, a tenth of a trial
-    jobs: int = 1  # trials at a time, in worker processes; 1: this process
-    ray: str | None = None  # trials run in --jobs Ray actors: local, auto or the address of a cluster; alone: local
-    devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
     steps: int = STEPS  # environment steps of a trial
     target: float | None = None  # a trial ends when the mean return of an evaluation reaches it
     # -- further
     evaluate_every: int | None = None  # environment steps between evaluations of a trial; None: 20 times or fewer
     evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints of a trial; None: a tenth of it
-    seed: int = 0  # of what the study draws
-    folder: Path | None = None  # of the study; None: a new one in studies/
-    resume: Path | None = None  # go on with the study in this folder; instead of ALGORITHM and ENV
-    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
-    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
-    device: str = "auto"  # auto, cpu, cuda, cuda:1
-    envs: int | None = None  # environments stepped in parallel by each trial; None: as in etude train
-    workers: int = 0  # worker processes that collect, for each trial; 0: the process of the trial
-    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
-    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
-    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
-    drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
-    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
-    quiet: Quiet = False  # print nothing but errors
-    trust: bool = False  # --resume: import the environment that the study names, though you did not make it here
 
 
-def main(arguments: Sequence[str]) -> int:
+def tune(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
     if goes_on(arguments):
         return _resume(parse(Tune, with_address(arguments), "tune"), arguments)
@@ -211,3 +199,218 @@ def _search(options: Tune) -> Any:
     if options.search == "auto":
         return None
     return RandomSearch() if options.search == "random" else OptunaSearch(options.search)
+
+
+USAGE = "find lr|optimizer ALGORITHM ENV"
+
+
+@dataclass(frozen=True)
+class FindOptions(OfRuns):
+    """What both finders take."""
+
+    steps: int = 100_000  # environment steps at most
+    episodes: int | None = None  # end after so many episodes; None: no limit
+    seed: int = 0  # of everything that is random
+
+
+@dataclass(frozen=True)
+class FindRate(FindOptions):
+    """Train ALGORITHM on ENV with a learning rate that grows from update to update, and suggest one: where reward or
+    loss improves fastest, below where the loss diverges. Nothing is saved but the picture.
+    """
+
+    updates: int = 500  # gradient steps from the first rate to the last
+    start_lr: float = 1e-5  # the first learning rate
+    end_lr: float = 1.0  # the last learning rate
+    window: int = 7  # episodes that normalise the reward in the picture
+    plot: Path | None = None  # a picture of what the suggestion was read from: .png, .svg or .pdf
+
+
+@dataclass(frozen=True)
+class FindOptimizer(FindOptions):
+    """Train ALGORITHM on ENV for a while with each of several optimizers, all from the same weights, and list mean
+    reward and mean loss. Nothing is saved.
+    """
+
+    steps: int = 10_000  # environment steps of each candidate at most
+    candidates: tuple[str, ...] = ("adam", "adamw", "rmsprop", "lion")  # NAME or NAME=LEARNING_RATE, with its defaults
+    metric: Literal["reward", "loss"] = "reward"  # what the best one is the best by
+    jobs: int | None = None  # candidates at a time, in worker processes; None: as many as cores; 1: this process
+
+
+# Options of FindRate that `etude train` lacks, reads otherwise, or is given anew.
+OF_THE_SEARCH = {
+    "--steps",
+    "--episodes",
+    "--updates",
+    "--start-lr",
+    "--end-lr",
+    "--window",
+    "--plot",
+    "--set.learning-rate",
+}
+
+KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimizer}
+
+
+def find(arguments: Sequence[str]) -> int:
+    """Find, and print what was found and why. Returns 1 where nothing was."""
+    what = arguments[0] if arguments else ""
+    if what not in KINDS:
+        if asks_for_help(arguments):
+            parse(FindRate, arguments, USAGE)
+        raise ConfigError(
+            f"find takes lr or optimizer, an algorithm and an environment, before its options; got "
+            f"{' '.join(split_positionals(arguments)[0]) or 'nothing'}. Usage: etude {USAGE} [options]"
+        )
+    algorithm, env, options, config = asked(arguments[1:], KINDS[what], f"find {what}", steps=KINDS[what].steps)
+    from etude.run import Run
+
+    with Run(algorithm, env, config=config, seed=options.seed, **run_arguments(options)) as run:
+        if what == "optimizer":
+            return _find_optimizer(run, options)
+        return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(arguments[3:])])
+
+
+def _of_training(arguments: Sequence[str]) -> list[str]:
+    """The options that `etude train` takes in the same sense, each with its values."""
+    kept: list[str] = []
+    keeps = True
+    for argument in arguments:
+        if argument.startswith("--"):
+            keeps = argument.partition("=")[0].replace("_", "-") not in OF_THE_SEARCH
+        kept += [argument] if keeps else []
+    return kept
+
+
+def _find_rate(run: Any, options: Any, training: list[str]) -> int:
+    """training: the command that trains as the finder does."""
+    from etude.tuning import LRFinder
+
+    finder = LRFinder(run)
+    found = finder.find(
+        N=options.updates, window_size=options.window, start_lr=options.start_lr, end_lr=options.end_lr,
+        episodes=options.episodes, steps=options.steps,
+    )  # fmt: skip
+    if options.plot is not None:
+        finder.plot(options.plot)
+    if found.rate is None:
+        say(f"No learning rate is suggested: {found.reason}")
+        return 1
+    if options.quiet:
+        say(f"{found.rate:.3g}")
+        return 0
+    say(f"Learning rate {found.rate:.3g}: {found.reason}")
+    say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
+    say("" if options.plot is None else f"Drawn: {options.plot}\n")
+    rows([(shlex.join([*training, "--set.learning-rate", f"{found.rate:.3g}"]), "train with it")], indent="  ")
+    return 0
+
+
+def _find_optimizer(run: Any, options: Any) -> int:
+    from etude.tuning import OptFinder
+
+    finder = OptFinder(run, [_candidate(text) for text in options.candidates])
+    logs = finder.find(episodes=options.episodes, metrics=options.metric, jobs=options.jobs, steps=options.steps)
+    header, lines = finder.table()
+    rows([header, *lines])
+    if logs["best"] is None:
+        say(f"No candidate has a mean {options.metric}: give more --steps, or see the reasons above.")
+        return 1
+    return 0
+
+
+def _candidate(text: str) -> Any:
+    """The optimizer that NAME or NAME=LEARNING_RATE stands for; raises ConfigError."""
+    name, given, rate = text.partition("=")
+    try:
+        optimizer = OPTIMIZERS[name]()
+        return (optimizer, float(rate)) if given else optimizer
+    except (KeyError, ValueError):
+        raise ConfigError(
+            f"--candidates {text}: expected {', '.join(OPTIMIZERS)}, or one of them with its learning rate, as in "
+            "lion=1e-4."
+        ) from None
+
+
+OF_SWEEP = (
+    "steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every", "vectorization",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SweepOptions(OfRuns):
+    """Train ALGORITHM on ENV with many seeds of one config. Each seed has a run directory in the folder of the sweep.
+
+    The seeds are divided over processes. Within one, the environments of all runs are stepped together, and the
+    learning step is compiled once. Ctrl-C saves the runs; the same command with --folder goes on, also after a crash.
+    """
+
+    seeds: int = 10  # how many runs
+    first_seed: int = 0  # of the first run; the others count on from it
+    steps: int = STEPS  # environment steps of each run
+    processes: int | None = None  # that train; None: as many as there are cores, or 1 with --device cuda
+    folder: Path | None = None  # of the sweep; None: a new one in sweeps/
+    evaluate_every: int | None = None  # environment steps between evaluations of a run; None: none, curves of training
+    evaluate_episodes: int = 10  # whole episodes in an evaluation
+    save_every: int | None = None  # environment steps between checkpoints of a run; None: a quarter of it
+    # -- further
+    vectorization: Literal["auto", "loop", "native"] = "auto"  # native: one simulator for all runs of a process
+
+
+def sweep(arguments: Sequence[str]) -> int:
+    """Train all seeds, with a progress bar; then list what they came to."""
+    algorithm, env, options, config = asked(arguments, SweepOptions, "sweep")
+    if options.seeds < 1 or options.first_seed < 0:
+        raise ConfigError(
+            f"--seeds {options.seeds} --first-seed {options.first_seed}: expected at least 1 seed, counted from 0 or "
+            "more."
+        )
+    return _carry_out_sweep(algorithm, env, options, config, arguments)
+
+
+def _carry_out_sweep(algorithm: str, env: str, options: Any, config: Any, arguments: Sequence[str]) -> int:
+    from etude.report import SweepProgress
+    from etude.tuning import Sweep
+
+    given = {name: getattr(options, name) for name in OF_SWEEP}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    with Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
+        if options.quiet:
+            sweep.run()
+        else:
+            with closing(SweepProgress()) as bar:
+                sweep.run(bar)
+        return _conclude_sweep(sweep, options, arguments)
+
+
+def _conclude_sweep(sweep: Sweep, options: Any, arguments: Sequence[str]) -> int:
+    result = sweep.result
+    code = INTERRUPTED if not sweep.finished else 1 if sweep.failed else 0
+    paths = result.write()
+    if options.quiet:
+        return code
+    say()
+    header, lines = result.table()
+    rows([header, *lines])
+    say(f"\n{result.summary()}")
+    for reason, seeds in _by_reason(sweep.failed).items():
+        say(f"\nFailed, and saved before: seed {', '.join(map(str, seeds))}. {reason}")
+    if code:
+        folder = [] if options.folder else ["--folder", str(sweep.folder)]
+        command = shlex.join(["etude", "sweep", *arguments, *folder])
+        say(f"\nGo on from the checkpoints in {sweep.folder} with\n  {command}")
+    say()
+    say("\n".join(map(str, paths)))
+    best = result.directory(int(lines[0][0]))
+    rows([(f"etude evaluate {best}", "the return of one run over 20 episodes"),
+          (f"etude plot {sweep.folder}", "the mean learning curve")], indent="  ")  # fmt: skip
+    return code
+
+
+def _by_reason(failed: dict[int, str]) -> dict[str, list[int]]:
+    """The seeds that failed, by reason."""
+    found: dict[str, list[int]] = {}
+    for seed, reason in failed.items():
+        found.setdefault(reason, []).append(seed)
+    return found

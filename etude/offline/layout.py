@@ -45,7 +45,7 @@ from etude.offline.dataset import (
     counted_from_zero,
     outside,
 )
-from etude.replay import ram
+from etude.replay import storage
 
 LEFT_ALONE = ("infos/", "metadata/")  # columns that are not read
 TEXT = "infos/text"  # one of them: what episodes of tokens say, for people
@@ -73,7 +73,7 @@ def require_stored(path: Path, name: str, claimed: int, stored: int) -> None:
 def require_memory(path: Path, claimed: int) -> None:
     """Raise DataError where so many bytes of numbers do not fit into memory."""
     try:
-        ram.require(COPIES * claimed, f"{path}: its data", "Split the file.")
+        storage.require_memory(COPIES * claimed, f"{path}: its data", "Split the file.")
     except ConfigError as error:
         raise DataError(str(error)) from None
 

@@ -21,19 +21,20 @@ from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
 from etude.envs.actions import Actions, ActionScaling, NormalisedActions
 from etude.envs.adapter import AdaptedEnvironment
+from etude.envs.faults import as_flag, explain_reset
 from etude.envs.make import make_any, make_rendering, rendering
-from etude.envs.multi_agent import JoinedAgents, refuse_nobody
 from etude.envs.multi_agent import (
     AgentsStep,
+    JoinedAgents,
     Named,
     ParallelEnvironment,
     ParallelStepper,
     kind_of,
+    refuse_nobody,
     takes_turns,
     value_of,
 )
 from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
-from etude.envs.faults import as_flag, explain_reset
 from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
 from etude.envs.vector import LoopEnvironments
 from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED

@@ -12,7 +12,7 @@ import pytest
 from etude import cli
 from etude.algorithms import ALGORITHMS
 from etude.base.optimizers import OPTIMIZERS
-from etude.cli.field_help import field_comments
+from etude.cli.options import field_comments
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
 

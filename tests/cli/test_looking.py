@@ -12,8 +12,8 @@ import etude
 from etude import cli
 from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
-from etude.cli import doctor
-from etude.cli.sessions import carry_out
+from etude.cli import looking
+from etude.cli.train import carry_out
 from etude.envs.check import check_environment
 from etude.report import filming
 from etude.run import Schedule
@@ -112,7 +112,7 @@ def test_check_env_takes_arguments_of_the_environment(tmp_path, monkeypatch, cap
 
 
 def test_doctor_tells_versions_and_the_engine_that_auto_takes(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "version", {"keras": "3.1", "jax": "0.9", "numpy": "2.0"}.get)
+    monkeypatch.setattr(looking, "version", {"keras": "3.1", "jax": "0.9", "numpy": "2.0"}.get)
     assert cli.main(["doctor"]) == 0
     text = capsys.readouterr().out
     assert "`--engine auto` takes jax" in text
@@ -121,7 +121,7 @@ def test_doctor_tells_versions_and_the_engine_that_auto_takes(capsys, monkeypatc
 
 
 def test_doctor_fails_where_no_engine_can_train(capsys, monkeypatch):
-    monkeypatch.setattr(doctor, "version", {"keras": "3.1"}.get)  # Keras alone computes nothing
+    monkeypatch.setattr(looking, "version", {"keras": "3.1"}.get)  # Keras alone computes nothing
     assert cli.main(["doctor"]) == 1
     assert "pip install 'etude[jax]'" in capsys.readouterr().out
 

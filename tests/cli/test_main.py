@@ -62,7 +62,7 @@ def fail_with(error, monkeypatch):
     def fail(_):
         raise error
 
-    monkeypatch.setattr("etude.cli.doctor.main", fail)
+    monkeypatch.setattr("etude.cli.looking.doctor", fail)
 
 
 def test_an_error_of_etude_is_one_message_without_a_traceback(monkeypatch, capsys):

@@ -7,7 +7,7 @@ from a_made_up_run import MadeUpRun
 
 from etude import cli
 from etude.checkpoint.run_directory import RunDirectory
-from etude.cli.sessions import carry_out
+from etude.cli.train import carry_out
 from etude.report import read_records
 from etude.run import Schedule
 

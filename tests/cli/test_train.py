@@ -12,9 +12,8 @@ from etude.adapt.rule import rules_of
 from etude.algorithms import ALGORITHMS
 from etude.base.events import Finished
 from etude.checkpoint.run_directory import RunDirectory
-from etude.cli.sessions import carry_out
-from etude.cli.train import with_hyperparameters
-from etude.cli.versions import used_by
+from etude.cli.output import used_by
+from etude.cli.train import carry_out, with_hyperparameters
 from etude.report import read_records
 from etude.run import Schedule
 
@@ -186,7 +185,7 @@ def test_the_end_says_whether_the_target_was_reached(tmp_path, capsys):
 
 def test_the_reporters_are_closed_when_training_fails(tmp_path, monkeypatch):
     closed = []
-    monkeypatch.setattr("etude.cli.sessions.Progress.close", lambda self: closed.append(self))
+    monkeypatch.setattr("etude.report.Progress.close", lambda self: closed.append(self))
     monkeypatch.setattr(MadeUpRun, "train", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         carried_out(tmp_path)
