@@ -122,7 +122,7 @@ def _launched(arguments):
 
 def _parse(arguments, monkeypatch):
     """Let the command read its options, and nothing more."""
-    module = importlib.import_module(cli.COMMANDS[arguments[0]][0])
+    module = importlib.import_module(cli.COMMANDS[arguments[0]][0].partition(":")[0])
     parse = train.parse
 
     def parse_only(*given):

@@ -114,7 +114,7 @@ def options_of(kind, prefix="--"):
 def known_options():
     """The options of every command of `etude`, the hyperparameters of every algorithm included."""
     found = {"--debug", "--help", "--version", "--set", "--set.NAME"}
-    for name, _ in cli.COMMANDS.values():
+    for name in {place.partition(":")[0] for place, _ in cli.COMMANDS.values()}:
         module = importlib.import_module(name)
         for kind in vars(module).values():
             if isinstance(kind, type) and dataclasses.is_dataclass(kind) and kind.__module__ == name:
