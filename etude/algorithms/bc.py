@@ -19,6 +19,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
+from etude.language import Pretrained
 from etude.losses.offline import action_error, negative_log_likelihood
 from etude.networks import Maker, Transformer
 from etude.networks.network import Normaliser
@@ -52,7 +53,7 @@ class BC(Agent):
 
     def __init__(self, config: Any, *more: Any, **options: Any):
         super().__init__(config, *more, **options)
-        if isinstance(config.actor_network, Transformer):
+        if isinstance(config.actor_network, Transformer | Pretrained):
             self.learns_from = "token_sequences"
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -17,6 +17,7 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.base.forks import check_home
 from etude.base.spaces import Spaces
 from etude.engines.replicas import Devices, Launch, Replicas, launched
+from etude.language import Pretrained
 from etude.networks import actor_of, critic_of
 from etude.networks.maker import made_by
 from etude.networks.specs import framework_of
@@ -271,6 +272,8 @@ _RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow")}
 def _engines_for(network: Any) -> tuple[str, ...] | None:
     """The engines for a network of a user's own (a class, or a function that makes one); None for specs."""
     for own in (actor_of(network), critic_of(network)):
+        if isinstance(own, Pretrained):
+            return _RUNS_ON["torch"]
         framework = framework_of(own if isinstance(own, type) else type(own))
         if framework is None and callable(own):
             framework = framework_of(type(made_by(own)))

@@ -42,12 +42,13 @@ def decide(requested: str, gpus: int, layout: ParameterLayout) -> str:
     return f"cuda:{number or 0}"
 
 
-def threads_for(weights: Iterable[Any], beside: int) -> int | None:
-    """How many threads should compute with these weights on the CPU, beside so many busy processes; None: as many as
-    the framework takes. JAX and TensorFlow can be set up only before they compute for the first time in a process."""
+def threads_for(weights: Iterable[Any], beside: int, fixed: int = 0) -> int | None:
+    """How many threads should compute with these weights, and so many fixed numbers, on the CPU, beside so many busy
+    processes; None: as many as the framework takes. JAX and TensorFlow can be set up only before they compute for the
+    first time in a process."""
     shapes = [weight.shape for weight in weights]
     convolves = any(len(shape) > 3 for shape in shapes)  # computes many times as much for each number
-    if not convolves and sum(map(math.prod, shapes)) < TINY:
+    if not convolves and sum(map(math.prod, shapes)) + fixed < TINY:
         return 1
     return left_beside(beside) if beside else None
 

@@ -26,6 +26,7 @@ from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
+from etude.engines.pretrained import PretrainedModels
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part
@@ -73,13 +74,13 @@ class TorchEngine:
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
         self.layout: ParameterLayout = ParameterLayout(
-            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module)
+            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module, PretrainedModels())
         )
         self.exportable: bool = self.layout.portable
         self.state_size: int = self.layout.agent.state_size
         self.device: str = (device := decide(device, torch.cuda.device_count(), self.layout))
-        weights = self.layout.initial.values()
-        self._acting, self._learning = threads_for(weights, busy.acting), threads_for(weights, busy.learning)
+        weights, fixed = self.layout.initial.values(), sum(part.fixed for part in self.layout.parts.values())
+        self._acting, self._learning = (threads_for(weights, own, fixed) for own in (busy.acting, busy.learning))
         self._noise = loss_noise(seed)
         self._values = {name: torch.tensor(value, device=device) for name, value in self.layout.initial.items()}
         # All that a loss trains is one vector, and its variables views of it: the optimizer and the bound on the norm
@@ -217,6 +218,7 @@ class TorchEngine:
                 beta1=settings.beta1, beta2=settings.beta2, eps=settings.epsilon, weight_decay=0.0, amsgrad=False,
                 maximize=False, fused=True,
             )  # fmt: skip
+            torch.autograd.graph.increment_version(weights)  # which it does not do
             return
         time += 1
         change, moments = optimizer_update(settings, Gradient(rate, time, gradient, lambda: weights), moments)

@@ -61,7 +61,7 @@ class FaultLocation:
         episode = f", episode {self.episode}" if self.episode >= 0 else ""
         begun = "" if self.seed is None else f" The episode began with reset(seed={self.seed})."
         begun += "" if self.task is None else f" Its task: {bounded(repr(self.task))}."
-        return kind(f"{self.name}, environment {self.environment}{episode}, {at}: {what}.{begun}")
+        return kind(f"{self.name}, environment {self.environment}{episode}, {at}: {what.rstrip('.')}.{begun}")
 
     def mismatch(self, problem: Mismatch) -> EnvironmentFault:
         """The error of an observation that does not fit its space."""

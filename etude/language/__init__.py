@@ -8,6 +8,7 @@ import gymnasium
 
 from etude.language.environment import Game, TokenEnvironment, game_of
 from etude.language.games import Arithmetic, GraphWalks, TwentyQuestions
+from etude.language.pretrained import Pretrained
 from etude.language.tokens import Characters, HuggingFace, Tokenizer
 from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
 from etude.language.words import words
@@ -20,6 +21,7 @@ __all__ = [
     "GraphWalks",
     "GreedyInformation",
     "HuggingFace",
+    "Pretrained",
     "RandomMixture",
     "TokenEnvironment",
     "Tokenizer",

@@ -33,7 +33,9 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
 
     tokenizer: the default has a token for each character of both spaces. context: the tokens of an observation; the
     default is the environment's `metadata["context"]`, or 256. slide: see the last tokens of a game that is longer; by
-    default that is an error.
+    default that is an error. masked: whether legal tokens are the action mask. Of the many tokens of a pretrained model
+    masks take more memory than all else: False allows every token, and gives the environment what it comes to, cut at
+    `max_length`, whether it is legal or not.
     """
 
     def __init__(
@@ -42,6 +44,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         tokenizer: Tokenizer | None = None,
         context: int | None = None,
         slide: bool = False,
+        masked: bool = True,
     ):
         super().__init__(env)
         said, heard = env.action_space, env.observation_space
@@ -53,9 +56,9 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             raise ConfigError(f"TokenEnvironment: context = {context!r}; expected a whole number of at least 1.")
         self.tokenizer: Tokenizer = tokenizer or Characters(said.character_set | heard.character_set)
         self._said, self._slide, self._end = said, slide, self.tokenizer.special.get(END, -1)
-        special = {number: f"<{name}>" for name, number in self.tokenizer.special.items()}
-        size = self.tokenizer.size
-        vocabulary = [special.get(token) or self.tokenizer.decode([token]) for token in range(size)]
+        self._masked = masked
+        special, size = self.tokenizer.special.values(), self.tokenizer.size
+        vocabulary = vocabulary_of(self.tokenizer)
         self._lengths = np.array([0 if token in special else len(text) for token, text in enumerate(vocabulary)])
         self._sayable = np.array(
             [token not in special and len(text) > 0 and said.character_set.issuperset(text)
@@ -86,7 +89,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         self._append([token], "what the agent says")
         self._turn.append(token)
         if token != self._end and not self._look():
-            return self._window(), 0.0, False, False, {ACTION_MASK: self._mask}
+            return self._window(), 0.0, False, False, self._legal_tokens()
         text = self._text(self._turn)
         heard, reward, terminated, truncated, info = self.env.step(text)
         observation, info = self._hear(heard, info, last=bool(terminated or truncated))
@@ -97,7 +100,8 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         return self._space.text(self._window()) if self.render_mode is None else self.env.render()
 
     def _text(self, tokens: Sequence[int]) -> str:
-        return self.tokenizer.decode([token for token in tokens if token != self._end])
+        silent = self.tokenizer.special.values()
+        return self.tokenizer.decode([token for token in tokens if token not in silent])[: self._said.max_length]
 
     def _hear(self, text: Any, info: dict[str, Any], last: bool = False) -> tuple[np.ndarray, dict[str, Any]]:
         """Begin a turn of the agent. last: of an episode, where no action follows."""
@@ -107,10 +111,13 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         if last:
             return self._window(), info
         self._turn, texts = [], info.get(LEGAL)
-        self._legal = None if texts is None else self._prefixes_of(tuple(texts))
+        self._legal = None if texts is None or not self._masked else self._prefixes_of(tuple(texts))
         self._look()
         left = {name: value for name, value in info.items() if name != LEGAL}
-        return self._window(), {ACTION_MASK: self._mask, **left}
+        return self._window(), {**self._legal_tokens(), **left}
+
+    def _legal_tokens(self) -> dict[str, Any]:
+        return {ACTION_MASK: self._mask} if self._masked else {}
 
     def _append(self, tokens: list[int], what: str) -> None:
         context = self._space.context
@@ -131,6 +138,9 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
 
     def _look(self) -> bool:
         """Set the mask of the next token; returns whether nothing can be added to what is said."""
+        if not self._masked:
+            self._mask = np.ones(self.tokenizer.size, bool)
+            return len(self._text(self._turn)) >= self._said.max_length
         self._mask = np.zeros(self.tokenizer.size, bool)
         if self._legal is not None:
             following = self._legal[tuple(self._turn)]
@@ -171,6 +181,12 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             self._prefixes.clear()
         self._prefixes[texts] = found
         return found
+
+
+def vocabulary_of(tokenizer: Tokenizer) -> tuple[str, ...]:
+    """The text of each token; of special ones, their names in brackets."""
+    special = {number: f"<{name}>" for name, number in tokenizer.special.items()}
+    return tuple(special.get(token) or tokenizer.decode([token]) for token in range(tokenizer.size))
 
 
 class Game(NamedTuple):

@@ -81,6 +81,7 @@ class HuggingFace:
         self.special: Mapping[str, int] = {name: number for name, (_, number) in found.items()}
         unknown = getattr(given.model, "unk_token", None)
         self._unknown = None if unknown is None else given.token_to_id(unknown)
+        self._single: dict[int, str] = {}  # the texts of single tokens, which every environment asks for
 
     def encode(self, text: str) -> list[int]:
         """See `Tokenizer`."""
@@ -95,7 +96,12 @@ class HuggingFace:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """See `Tokenizer`."""
-        return self._given.decode(list(map(int, tokens)), skip_special_tokens=False)
+        if len(tokens) != 1:
+            return self._given.decode(list(map(int, tokens)), skip_special_tokens=False)
+        token = int(tokens[0])
+        if token not in self._single:
+            self._single[token] = self._given.decode([token], skip_special_tokens=False)
+        return self._single[token]
 
 
 def _unknown(text: str, at: int, tokenizer: Any) -> SpaceError:

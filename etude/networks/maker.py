@@ -48,6 +48,14 @@ def made_by(factory: ModuleFactory) -> Any:
 
 
 WrapModule = Callable[[ModuleFactory, tuple[Space, ...], tuple[int, ...], int], Part]
+WrapModel = Callable[[Any, Space, int, int], Any]
+
+
+def _no_model(spec: Any, space: Space, outputs: int, seed: int) -> Any:
+    raise ConfigError(
+        f"network is {spec!r:.200}; over tokens this algorithm expects Transformer(), or language.Pretrained() with "
+        "engine='torch' and compiled=False."
+    )
 
 
 class Maker:
@@ -55,10 +63,12 @@ class Maker:
 
     wrap_module: how the engine wraps a module that a user wrote: (what makes it, the spaces of its inputs, outputs,
         the seed of its first weights).
+    wrap_model: how it makes a network over tokens of what is no `Transformer`: (the spec, the space of observations,
+        outputs, the seed).
     """
 
-    def __init__(self, rng: np.random.Generator, wrap_module: WrapModule):
-        self._rng, self._wrap_module = rng, wrap_module
+    def __init__(self, rng: np.random.Generator, wrap_module: WrapModule, wrap_model: WrapModel = _no_model):
+        self._rng, self._wrap_module, self._wrap_model = rng, wrap_module, wrap_model
         self._normalises = False
 
     def __call__(
@@ -147,10 +157,10 @@ class Maker:
         return RecurrentNetwork(sequence_architecture(spec, _joined(space), outputs, gain), self._rng)
 
     def tokens(self, spec: Spec | ModuleFactory, space: Space, outputs: int, gain: float = 1.0) -> TokenNetwork:
-        """A transformer over observations of tokens, with so many outputs after each token; ConfigError for another
-        spec, NetworkError for other observations."""
+        """A `Transformer` or `language.Pretrained` over observations of tokens, with so many outputs after each token;
+        ConfigError for another spec, NetworkError for other observations."""
         if not isinstance(spec, Transformer):
-            raise ConfigError(f"network is {spec!r}; over tokens this algorithm expects a spec such as Transformer().")
+            return self._wrap_model(spec, space, outputs, int(self._rng.integers(2**31)))
         return TokenNetwork(spec, space, outputs, self._rng, gain)
 
     def free(self, values: np.ndarray | float, trained: bool = True) -> FreeParameters:

@@ -45,6 +45,7 @@ class Part:
     moved: Mapping[str, Any] = {}  # variables that calling the part changed, such as running statistics of a module
     portable: bool = True  # whether NumPy can compute it quickly enough to act
     in_numpy: bool = True  # whether NumPy can compute it at all
+    fixed: int = 0  # how many numbers it computes with that are no variables: those of a pretrained model
     target_of: TargetOf | None = None
     training: bool = False  # whether modules of a user's own are in training mode: dropout, statistics of the batch
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it

@@ -1,0 +1,223 @@
+"""Causal models of transformers as networks: random ones, made from configs here."""
+
+from __future__ import annotations
+
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Text
+
+import etude
+from etude.base.errors import ConfigError, NetworkError
+from etude.language import Arithmetic, Characters, HuggingFace, Pretrained, TokenEnvironment, Wordle
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+peft = pytest.importorskip("peft")
+
+LETTERS = Characters("abcdefghijklmnopqrstuvwxyz BYG-?\n")
+SMALL = {"vocab_size": 40, "bos_token_id": 50_000, "eos_token_id": 1}
+KINDS = {
+    "gpt2": lambda **more: transformers.GPT2Config(n_layer=2, n_head=2, n_embd=32, n_positions=200, **more),
+    "llama": lambda **more: transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=200, **more,
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Where a random model of each kind is saved."""
+    found = {}
+    for name, config in KINDS.items():
+        torch.manual_seed(0)
+        found[name] = str(tmp_path_factory.mktemp(name))
+        transformers.AutoModelForCausalLM.from_config(config(**SMALL)).save_pretrained(found[name])
+    return found
+
+
+def wordle():
+    return TokenEnvironment(Wordle(5, list_words=True), LETTERS)
+
+
+@pytest.fixture(scope="module")
+def games():
+    return etude.record(wordle, 16, seed=1)
+
+
+def loss_of(run):
+    return [record["train/actor"] for record in run.history if "train/actor" in record][-1]
+
+
+def cloned(network, games, env=wordle, **more):
+    given = {"batch_size": 8, "gradient_steps": 5, "learning_rate": 1e-2, "seed": 0, **more}
+    return etude.Run("bc", env, data=games, network=network, **given)
+
+
+class Talk(gymnasium.Env):
+    """Says texts of any length, and ends by lot."""
+
+    action_space, observation_space = Text(4, charset="ab"), Text(6, min_length=0, charset="abc")
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.step("")[0], {}
+
+    def step(self, action):
+        text = "c" * self.np_random.integers(7)
+        return text, 1.0, bool(self.np_random.random() < 0.1), False, {}
+
+
+def talk():
+    return TokenEnvironment(Talk(), LETTERS, context=120, slide=True)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_acting_with_the_models_own_cache_equals_the_whole_game(folders, kind):
+    """Rows whose texts have other lengths, that begin anew, and that are asked for twice, of weights that change."""
+    run = cloned(Pretrained(folders[kind], LETTERS, lora=4), etude.record(talk, 2), talk)
+    network, rng, cached, widest = run.engine._bound.actor["policy"], np.random.default_rng(0), 0, 0
+    envs = [talk() for _ in range(3)]
+    seen = [env.reset(seed=i) for i, env in enumerate(envs)]
+    for step in range(60):
+        window = torch.as_tensor(np.stack([observation for observation, _ in seen]))
+        found, _ = network({"observation": window, "action_mask": None})
+        with torch.no_grad():
+            whole = network.whole(window[:, :-1].long())[torch.arange(3), window[:, -1].long()]
+        assert found.shape == (3, LETTERS.size) and (found - whole).abs().max() < 1e-5
+        held = network._kept.mask.sum(1).numpy()
+        cached, widest = cached + (network._kept.mask.shape[1] > held.max()), max(widest, int(np.ptp(held)))
+        if step == 30:
+            run.train(5)
+        if step % 10:  # else the same is asked for again
+            actions = [rng.choice(np.flatnonzero(info["action_mask"])) for _, info in seen]
+            said = [env.step(action) for env, action in zip(envs, actions, strict=True)]
+            seen = [env.reset() if each[2] else (each[0], each[4]) for env, each in zip(envs, said, strict=True)]
+    assert cached > 20 and widest > 20
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bc_trains_adapters_alone(folders, games, kind, tmp_path):
+    pretrained = Pretrained(folders[kind], LETTERS, lora={"r": 2, "lora_alpha": 8})
+    with cloned(pretrained, games) as run:
+        assert run.engine.name == "torch" and all("lora_" in name for name in run.engine.weights())
+        network = run.engine._bound.actor["policy"]
+        before = {name: value.clone() for name, value in network._model.state_dict().items()}
+        first = run.train(5) and loss_of(run)
+        assert run.train(95) and loss_of(run) < first - 0.01
+        assert all(torch.equal(before[name], value) for name, value in network._model.state_dict().items())
+        assert all(np.abs(value).max() > 0 for name, value in run.engine.weights().items() if "lora_B" in name)
+        run.save(tmp_path / "run.etude")
+        played = etude.record(wordle, 2, run=run, seed=5)
+    with etude.load(tmp_path / "run.etude", env=wordle, config=run.config) as again:
+        for one, other in zip(played.episodes, etude.record(wordle, 2, run=again, seed=5).episodes, strict=True):
+            assert np.array_equal(one.action, other.action)
+        again.train(5)
+    with pytest.raises(ConfigError, match="network was made by Pretrained, which is not in its checkpoints"):
+        etude.load(tmp_path / "run.etude", env=wordle)
+
+
+def test_a_checkpoint_has_no_weights_of_the_model(tmp_path, games):
+    transformers.AutoModelForCausalLM.from_config(
+        transformers.GPT2Config(n_layer=2, n_head=4, n_embd=128, n_positions=100, **{**SMALL, "vocab_size": 20_000})
+    ).save_pretrained(tmp_path)
+    with cloned(Pretrained(tmp_path, LETTERS, lora=2), games) as run:
+        run.train(5)
+        run.save(tmp_path / "run.etude")
+    size = (tmp_path / "run.etude").stat().st_size
+    assert size < 0.02 * (tmp_path / "model.safetensors").stat().st_size
+
+
+def test_bfloat16(folders, games):
+    with cloned(Pretrained(folders["llama"], LETTERS, dtype="bfloat16"), games) as run:
+        run.train(30)
+        network = run.engine._bound.actor["policy"]
+        assert {value.dtype for value in network._model.get_base_model().parameters() if not value.requires_grad} == {
+            torch.bfloat16
+        }
+        assert all(value.dtype == np.float32 for value in run.engine.weights().values())
+        assert np.isfinite(loss_of(run))
+        assert run.evaluate(2).mean <= 0
+
+
+def test_nothing_in_a_folder_is_executed(folders, games, tmp_path):
+    """Neither code of a model's own, nor weights that are no safetensors."""
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "modeling.py").write_text(f"open({str(tmp_path / 'executed')!r}, 'w')\n")
+    auto = {name: f"modeling.{name}" for name in ("AutoConfig", "AutoModelForCausalLM")}
+    (code / "config.json").write_text(json.dumps({"model_type": "of_mine", "auto_map": auto}))
+    with pytest.raises(ConfigError, match="was not loaded: "):
+        cloned(Pretrained(code, LETTERS), games)
+    pickled = tmp_path / "pickled"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folders["gpt2"])
+    model.config.save_pretrained(pickled)
+    torch.save(model.state_dict(), pickled / "pytorch_model.bin")
+    with pytest.raises(ConfigError, match="was not loaded: .*safetensors"):
+        cloned(Pretrained(pickled, LETTERS), games)
+    assert not (tmp_path / "executed").exists()
+
+
+def test_what_does_not_fit_is_one_clear_error(folders, games, tmp_path):
+    model = folders["gpt2"]
+    for wrong, message in (
+        ({"model": "/nowhere"}, "there is no folder '/nowhere'"),
+        ({"model": str(tmp_path)}, "has no config.json"),
+        ({"dtype": "int8"}, "dtype = 'int8'; expected one of float32"),
+        ({"lora": 0}, "lora = 0"),
+        ({"lora": {"target_modules": ["nothing"]}}, "was not loaded: Target modules"),
+        ({"lora": {"rank": 3}}, "was not loaded: .*rank"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            cloned(Pretrained(**{"model": model, "tokenizer": LETTERS, **wrong}), games)
+    with pytest.raises(ConfigError, match="has no tokenizer_config.json"):
+        Pretrained(model)
+    with pytest.raises(NetworkError, match="are not those of the tokenizer of"):
+        cloned(Pretrained(model, Characters(LETTERS.characters + "!")), games)
+    many = Characters("".join(map(chr, range(32, 127))) + "\n")
+
+    def other():
+        return TokenEnvironment(Wordle(5), many)
+
+    def long():
+        return TokenEnvironment(Wordle(5), LETTERS, context=300)
+
+    with pytest.raises(NetworkError, match=r"The tokenizer has 98 tokens, and .* has 40"):
+        cloned(Pretrained(model, many), etude.record(other, 2), other)
+    with pytest.raises(NetworkError, match=r"A game has up to 300 tokens, .* reads 200 at most"):
+        cloned(Pretrained(model, LETTERS), etude.record(long, 2), long)
+    with pytest.raises(ConfigError, match="which reads whole games of tokens"):
+        etude.Run("dqn", wordle, network=Pretrained(model, LETTERS))
+    with pytest.raises(ConfigError, match="with engine='torch' and compiled=False"):
+        cloned(Pretrained(model, LETTERS), games, compiled=True)
+
+
+def test_the_tokenizer_comes_with_the_model(folders, tmp_path):
+    tokenizers = pytest.importorskip("tokenizers")
+    given = tokenizers.Tokenizer(tokenizers.models.BPE())
+    given.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
+    given.decoder = tokenizers.decoders.ByteLevel()
+    trainer = tokenizers.trainers.BpeTrainer(
+        vocab_size=300, special_tokens=["<|endoftext|>"], show_progress=False,
+        initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet(),
+    )  # fmt: skip
+    given.train_from_iterator(["12+7=19"] * 9, trainer)
+    given.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|endoftext|>"}}))
+    size = given.get_vocab_size()
+    model = transformers.AutoModelForCausalLM.from_config(KINDS["gpt2"](**{**SMALL, "vocab_size": size}))
+    model.save_pretrained(tmp_path)
+    pretrained = Pretrained(tmp_path)
+    assert isinstance(pretrained.tokenizer, HuggingFace) and pretrained.tokenizer.special == {"end": 0}
+
+    def env():
+        return TokenEnvironment(Arithmetic(), pretrained.tokenizer, context=40, masked=False)
+
+    games = etude.record(env, 4, seed=1)
+    assert not isinstance(games.episodes[0].observation, dict)
+    with cloned(pretrained, etude.record(env, 4, seed=1), env) as run:
+        run.train(5)
+        assert "+" in run.watch()
