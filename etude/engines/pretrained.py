@@ -15,31 +15,31 @@ from etude.base.trees import Tree
 from etude.language.environment import vocabulary_of
 from etude.language.pretrained import Pretrained
 from etude.networks.encoding import at
+from etude.networks.maker import WrapModel
 from etude.networks.network import Part
 from etude.networks.tokens import tokens_of
 
 HEAD = "head."  # what the names of its variables begin with
 
 
-class PretrainedModels:
-    """Makes networks of `Pretrained` for the parts of an agent: those of one model share its weights."""
+def pretrained_models() -> WrapModel:
+    """What makes networks of `Pretrained` for the parts of an agent: those of one model share its weights."""
+    loaded: list[tuple[Pretrained, Any]] = []
 
-    def __init__(self) -> None:
-        self._loaded: list[tuple[Pretrained, Any]] = []
-
-    def __call__(self, spec: Any, space: Space, outputs: int, seed: int) -> PretrainedNetwork:
-        """ConfigError for what is no `Pretrained` or cannot be loaded, NetworkError where spaces do not fit it."""
+    def network(spec: Any, space: Space, outputs: int, seed: int) -> PretrainedNetwork:
         if not isinstance(spec, Pretrained):
             raise ConfigError(
                 f"network is {spec!r:.200}; over tokens this algorithm expects Transformer() or language.Pretrained()."
             )
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            model = next((model for known, model in self._loaded if known is spec), None)
+            model = next((model for known, model in loaded if known is spec), None)
             if model is None:
                 model = _load(spec)
-                self._loaded.append((spec, model))
+                loaded.append((spec, model))
             return PretrainedNetwork(spec, model, space, outputs)
+
+    return network
 
 
 def _load(spec: Pretrained) -> Any:

@@ -26,7 +26,7 @@ from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
-from etude.engines.pretrained import PretrainedModels
+from etude.engines.pretrained import pretrained_models
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part
@@ -74,7 +74,7 @@ class TorchEngine:
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
         self.layout: ParameterLayout = ParameterLayout(
-            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module, PretrainedModels())
+            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module, pretrained_models())
         )
         self.exportable: bool = self.layout.portable
         self.state_size: int = self.layout.agent.state_size

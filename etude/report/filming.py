@@ -168,21 +168,12 @@ class Film(NamedTuple):
         return f'<video controls autoplay loop muted src="data:video/mp4;base64,{data}"></video>'
 
 
-class Transcript(str):
-    """Games of texts, which a notebook shows as they are."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
 def watch(
     run: Any, path: str | Path | None = None, episodes: int = 1, max_steps: int = 5_000, seed: int = 0,
     task: Any = None, ended: Callable[[SingleEpisode], None] = lambda episode: None,
-) -> Film | Transcript | None:  # fmt: skip
+) -> Film | str | None:  # fmt: skip
     """Play whole episodes with the best actions: in a window, or where a path is given, or in a cell of a notebook, on
-    film; of an environment of texts, without a path, as text. seed: of the first episode; each further one adds 1.
+    film; of an environment of texts, without a path, as a text. seed: of the first episode; each further one adds 1.
     max_steps: of all together. task: None takes that of `set_task`. ended: called after each episode.
 
     ConfigError where there is neither a path nor a display, and where the environment cannot be rendered.
@@ -192,7 +183,7 @@ def watch(
         for text, episode in games(run, episodes, max_steps, seed, task):
             texts.append(text)
             ended(episode)
-        return Transcript("\n".join(texts))
+        return "\n".join(texts)
     folder = None
     if path is None and in_notebook():
         folder = tempfile.TemporaryDirectory()  # removed with the film
