@@ -90,6 +90,7 @@ def _has(file, module, names):
 @each_page
 def test_every_name_of_the_package_that_a_page_uses_exists(page):
     names = {name for span in code_spans(page) for name in MODULE.findall(span)}
+    names |= set(re.findall(r"^::: ([\w.]+)", page.read_text(encoding="utf-8"), re.MULTILINE))  # of the reference
     assert {name for name in names if not exists(name)} == set()
 
 
