@@ -198,3 +198,19 @@ def test_policies_of_whole_games_evolve(algorithm, games, engine_name):
         kinds.add(mutation.kind)
     run.close()
     assert len(kinds) > 1
+
+
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", ["grpo", "rlhf"])
+def test_a_resumed_run_plays_and_learns_what_it_would_have(algorithm, engine_name, tmp_path):
+    given = {"network": NETWORK, "environments": 8, "group_size": 4, "minibatch_size": 4, "epochs": 2}
+    with etude.Run(algorithm, Countdown, engine=engine_name, seed=2, **given) as run:
+        run.train(40)
+        run.save(tmp_path / "run.etude")
+        run.train(30)
+        expected = run.engine.weights()
+    for workers in (0, 2):
+        with etude.load(tmp_path / "run.etude", env=Countdown, workers=workers) as resumed:
+            resumed.train(30)
+            for name, value in resumed.engine.weights().items():
+                np.testing.assert_array_equal(value, expected[name], err_msg=name)
