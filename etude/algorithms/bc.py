@@ -6,6 +6,7 @@ doi:10.1162/neco.1991.3.1.88.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -13,6 +14,7 @@ from etude import ops
 from etude.agent import Agent, LearnsFrom, Loss, Losses
 from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy, Policy
+from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
@@ -31,9 +33,11 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
 
     learning_rate: float | Linear = 1e-3
     squared_error: bool = False  # Box actions: regress the action by squared error, without a standard deviation
+    masked: float = 0.15  # Transformers with causal=False: this share of tokens is hidden, and learned
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        checks.fractions(self, "masked")
         if self.squared_error and self.distribution != DistributionSpec():
             raise ConfigError(
                 f"{type(self).__name__}: squared_error = True regresses actions without a distribution, and "
@@ -43,7 +47,8 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
 
 class BC(Agent):
     """A policy trained on the recorded actions by maximum likelihood or squared error. A `Transformer` learns
-    from whole games of tokens, of which those of the agent count."""
+    from whole games of tokens, of which those of the agent count; with `causal` = False from masked tokens, of both
+    sides, as BERT does (Devlin et al. 2019, arXiv:1810.04805)."""
 
     actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
@@ -63,8 +68,10 @@ class BC(Agent):
         self.actor: dict[str, Any]
         if self.learns_from == "token_sequences":
             policy, observed = self.policy, spaces.observation
-            network = make.tokens(self.config.actor_network, observed, policy.outputs, policy.gain)
+            network = make.tokens(self.config.actor_network, observed, policy.outputs, policy.gain, masks=True)
             self.actor, self.state_size = policy.around(network, make, None), network.state_size
+            if not getattr(self.config.actor_network, "causal", True):
+                self.noise = {"masked": (network.space.context,)}
         else:
             self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
 
@@ -80,6 +87,8 @@ class BC(Agent):
         return self.policy.of(self.actor, observation, x), following
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
+        if self.noise:
+            return self._of_masked_tokens(batch, noise["masked"])
         if self.state_size:
             return self._of_games(batch)
         found = self.act(batch.observation)
@@ -96,3 +105,20 @@ class BC(Agent):
         loss = ops.expand_dims(batch.weight, -1) * mine * negative_log_likelihood(found.log_prob(batch.action))
         entropy = ops.sum(mine * found.entropy()) / counted
         return Losses(actor=Loss(ops.sum(loss) / counted, policy_entropy=entropy))
+
+    def _of_masked_tokens(self, batch: Batch, noise: Any) -> Losses:
+        """The mean over hidden tokens, of the agent and of the world. noise: [B, context]."""
+        network, length = self.actor["policy"], int(batch.action.shape[1])
+        end = ops.max(batch.extras["next_place"], -1)
+        place = ops.cumsum(ops.ones_like(batch.extras["mine"]), -1)
+        # Hendrycks & Gimpel 2016, arXiv:1606.08415: the normal distribution function, to 0.0003.
+        drawn = 0.5 + 0.5 * ops.tanh((2 / math.pi) ** 0.5 * (noise + 0.044715 * noise**3))
+        known = place <= ops.expand_dims(ops.cast(end, "float32"), -1)
+        hidden = ops.cast((drawn[:, :length] < self.config.masked) & known, "float32")
+        logits = network.whole(network.masked(batch.action, hidden), end)[:, 1:]
+        found = self.policy.of(self.actor, batch.observation, logits)
+        counted = ops.maximum(ops.replica_mean(ops.sum(hidden)), 1.0)
+        right = ops.cast(ops.cast(found.mode(), "int32") == batch.action, "float32")
+        loss = negative_log_likelihood(found.log_prob(batch.action))
+        loss = ops.sum(ops.expand_dims(batch.weight, -1) * hidden * loss) / counted
+        return Losses(actor=Loss(loss, accuracy=ops.sum(hidden * right) / counted))

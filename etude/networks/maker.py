@@ -156,11 +156,19 @@ class Maker:
         """A recurrent network, from observations in `space` to [B, outputs]; ConfigError for another spec."""
         return RecurrentNetwork(sequence_architecture(spec, _joined(space), outputs, gain), self._rng)
 
-    def tokens(self, spec: Spec | ModuleFactory, space: Space, outputs: int, gain: float = 1.0) -> TokenNetwork:
+    def tokens(
+        self, spec: Spec | ModuleFactory, space: Space, outputs: int, gain: float = 1.0, masks: bool = False
+    ) -> TokenNetwork:
         """A `Transformer` or `language.Pretrained` over observations of tokens, with so many outputs after each token;
-        ConfigError for another spec, NetworkError for other observations."""
+        ConfigError for another spec, NetworkError for other observations. masks: whether a `Transformer` with `causal`
+        = False is taken."""
         if not isinstance(spec, Transformer):
             return self._wrap_model(spec, space, outputs, int(self._rng.integers(2**31)))
+        if not (spec.causal or masks):
+            raise ConfigError(
+                "network is a Transformer with causal = False, which sees the tokens that this algorithm predicts. "
+                "Give causal=True; bc learns masked tokens with it."
+            )
         return TokenNetwork(spec, space, outputs, self._rng, gain)
 
     def free(self, values: np.ndarray | float, trained: bool = True) -> FreeParameters:

@@ -25,19 +25,26 @@ class TokenNetwork(RecurrentNetwork):
         numbers, is the key-value cache: zeros at the first step of an episode, and not recorded
         (`Agent.state_recorded`).
 
+    Where `spec.causal` is False, there is one more token, `mask`, and the outputs are those in the place of each token:
+    that of token i at i + 1. It acts by what it puts in the place of a mask that follows the tokens so far.
+
     space: observations, with one part of `base.spaces.Tokens`.
     """
 
     def __init__(self, spec: Transformer, space: Space, outputs: int, rng: np.random.Generator, gain: float = 1.0):
         self.path, self.space = tokens_of(space)
-        vocabulary = Discrete(len(self.space.vocabulary))
+        self.mask: int = len(self.space.vocabulary)
+        vocabulary = Discrete(self.mask + (not spec.causal))
         super().__init__(TransformerArchitecture(spec, vocabulary, outputs, gain), rng)
+        self.state_size: int = self.state_size if spec.causal else 1
 
-    def whole(self, tokens: Any) -> Any:
+    def whole(self, tokens: Any, end: Any = None) -> Any:
         """[B, L + 1, outputs] after 0, 1, ... and all of the tokens [B, L] of sequences. A model of tokens has, after i
-        tokens, the logits of token i."""
+        tokens, the logits of token i. end: [B] how many tokens there are, for networks that would else see what comes
+        after them."""
         begun = ops.concatenate([ops.zeros_like(tokens[:, :1]), tokens], 1)
-        return self.architecture.unroll(self.variables, begun)[0]
+        first = None if end is None else ops.one_hot(end + 1, int(begun.shape[1]))
+        return self.architecture.unroll(self.variables, begun, None, first)[0]
 
     def __call__(self, observation: Tree = None, state: Any = None) -> tuple[Any, Any]:
         """(outputs [N, outputs] after the last token of each window, next state) of observations [N, ...] and states
@@ -47,11 +54,20 @@ class TokenNetwork(RecurrentNetwork):
         shapes, compute whole windows, and leave the state as it is.
         """
         window = at(observation, self.path)
-        if isinstance(state, np.ndarray):
+        causal, context = self.architecture.spec.causal, self.space.context
+        if isinstance(state, np.ndarray) and causal:
             return self._continued(window, state)
-        outputs = self.whole(ops.cast(window[:, :-1], "int32"))
-        last = ops.one_hot(ops.cast(window[:, -1], "int32"), self.space.context + 1)
+        tokens, count = ops.cast(window[:, :-1], "int32"), ops.cast(window[:, -1], "int32")
+        if causal:
+            outputs, last = self.whole(tokens), ops.one_hot(count, context + 1)
+        else:
+            tokens = self.masked(tokens, ops.one_hot(count, context))
+            outputs, last = self.whole(tokens, count + 1), ops.one_hot(count + 1, context + 1)
         return ops.sum(ops.expand_dims(last, -1) * outputs, 1), state
+
+    def masked(self, tokens: Any, hidden: Any) -> Any:
+        """The tokens [B, L] with masks where `hidden` is 1."""
+        return tokens + ops.cast(hidden, "int32") * (self.mask - tokens)
 
     def _continued(self, window: np.ndarray, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows with as many new tokens are computed together."""

@@ -114,6 +114,7 @@ NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True)
 SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
+BERT = dataclasses.replace(READING, causal=False)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
@@ -150,6 +151,7 @@ CASES = [
     Case("bc multidiscrete", "bc", Spaces(VECTOR, MultiDiscrete([2, 3])), BCConfig(network=NARROW)),
     Case("bc multibinary", "bc", Spaces(VECTOR, MultiBinary(3)), BCConfig(network=NARROW)),
     Case("bc on tokens", "bc", Spaces(TEXTS, Discrete(6)), BCConfig(network=READING)),
+    Case("bc on masked tokens", "bc", Spaces(TEXTS, Discrete(6)), BCConfig(network=BERT, masked=0.4)),
     Case("grpo", "grpo", Spaces(TEXTS, Discrete(6)), GRPOConfig(network=READING)),
     Case("dpo", "dpo", Spaces(TEXTS, Discrete(6)), DPOConfig(network=READING)),
     Case("reward_model", "reward_model", Spaces(TEXTS, Discrete(6)), RewardModelConfig(network=READING)),

@@ -1,5 +1,6 @@
 """Agents that read whole games of tokens: acting token by token is the whole pass, in NumPy and on every engine."""
 
+import dataclasses
 from functools import partial
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 
 import etude
 from etude import Transformer, engines, language
-from etude.algorithms import BC, BCConfig
+from etude.algorithms import BC, DPO, BCConfig, DPOConfig
 from etude.base import trees
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Discrete, Spaces
@@ -83,6 +84,46 @@ def test_a_clone_of_games_says_their_words(engine_name):
 def texts(episode, data):
     space = data.source.observation["observation"]
     return [line.split()[0] for line in space.text(episode.observation["observation"][-1]).splitlines()]
+
+
+@pytest.mark.variant
+def test_masked_tokens_are_learned_from_both_sides_and_the_next_one_by_a_mask_after_the_last(engine_name):
+    words = language.words(3)
+    data = etude.record(partial(language.Wordle, words), 60, language.RandomMixture(0.3, words), Sample(), seed=1)
+    spec = dataclasses.replace(SPEC, causal=False)
+    given = {"network": spec, "learning_rate": 1e-2, "batch_size": 16, "gradient_steps": 50, "masked": 0.2}
+    run = etude.Run("bc", partial(language.Wordle, words), data=data, engine=engine_name, seed=0, **given)
+    *_, learned = (event for event in run.steps(200) if type(event).__name__ == "Learned")
+    assert learned.metrics["accuracy"] > 0.7
+    agent, weights = run.agent, run.engine.weights()
+    actor = NumpyEngine(agent, data.spaces)
+    actor.load(weights)
+    network = actor.layout.bind(weights).actor["policy"]
+    shown = np.pad(language.game_of(data.episodes[0]).tokens[:12].astype(np.int32), (0, 4))[None]
+    shown[0, 5] = network.mask
+    found = network.whole(shown, np.array([12]))[0, 6]
+    for other, reached in ((4, True), (6, True), (12, False)):
+        changed = shown.copy()
+        changed[0, other] += 1
+        assert np.allclose(network.whole(changed, np.array([12]))[0, 6], found, atol=1e-6) is not reached
+    steps = data.episodes[0].observation
+    seen = trees.rows(steps, slice(4, 5))
+    action, state = actor.act(seen, np.zeros((1, actor.state_size), np.float32))
+    count, window = int(seen["observation"][0, -1]), seen["observation"][0]
+    shown = np.append(window[:count], network.mask).astype(np.int32)[None]
+    expected = network.whole(shown, np.array([count + 1]))[0, count + 1]
+    allowed = seen["action_mask"][0] > 0
+    np.testing.assert_allclose(action.logits[0][allowed], expected[allowed], rtol=0, atol=1e-5)
+    theirs = np.asarray(run.engine.act(seen, state)[0].logits)[0]
+    np.testing.assert_allclose(theirs[allowed], expected[allowed], rtol=0, atol=1e-5)
+
+
+def test_what_sees_both_ways_learns_masked_tokens_alone(games):
+    spec = dataclasses.replace(SPEC, causal=False)
+    with pytest.raises(ConfigError, match="causal = False, which sees the tokens that this algorithm predicts"):
+        NumpyEngine(DPO(DPOConfig(network=spec)), games.spaces)
+    with pytest.raises(ConfigError, match="masked = 1.5; expected a number from 0 to 1"):
+        BCConfig(masked=1.5)
 
 
 def test_the_default_network_over_tokens_reads_whole_games(games, engine_name):

@@ -1,6 +1,7 @@
 """Agents that learn from whole games of their own, and from pairs of recorded ones: what they learn from, and that they
 learn."""
 
+import dataclasses
 from functools import partial
 
 import gymnasium as gym
@@ -179,13 +180,15 @@ def test_what_cannot_be_is_one_clear_error(algorithm, given, message):
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize("algorithm", ["bc", "dpo", "grpo", "rlhf"])
+@pytest.mark.parametrize("algorithm", ["bc", "masked", "dpo", "grpo", "rlhf"])
 def test_policies_of_whole_games_evolve(algorithm, games, engine_name):
+    network = dataclasses.replace(NETWORK, causal=algorithm != "masked")
+    algorithm = algorithm.replace("masked", "bc")
     limits = ArchitectureLimits(blocks=(1, 2), feedforward=(32, 96), heads=(1, 3))
     grown = Mutations(none=0, architecture=1, new_layer=0.5, parameters=0, hyperparameters=0, network=limits)
     given = {"data": games} if algorithm in ("bc", "dpo") else {}
     rng, kinds = np.random.default_rng(3), set()
-    run = etude.Run(algorithm, EASY, network=NETWORK, engine=engine_name, seed=1, **given)
+    run = etude.Run(algorithm, EASY, network=network, engine=engine_name, seed=1, **given)
     run.train(33)
     for _ in range(6):
         child, mutation = mutated(run, grown, rng)
