@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning
-from etude.training.kinds.games import GameLearning, TokenPairLearning
+from etude.training.kinds.games import GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning
@@ -28,7 +28,7 @@ KINDS: tuple[LearningKind, ...] = (
     OfflineLearning("returns", WholeReturns),
     OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
     TokenSequenceLearning(),
-    TokenPairLearning(),
+    TokenSequenceLearning(pairs=True),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
     UnrollLearning(),

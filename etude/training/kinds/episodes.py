@@ -61,9 +61,11 @@ class EpisodeLearning(LearningKind):
 
 
 class EpisodesSchedule:
-    """A phase of one gradient step after one whole episode of every environment."""
+    """A phase of some gradient steps after one whole episode of every environment. size: of a batch; None: all rows,
+    filled up to a power of two."""
 
-    def __init__(self) -> None:
+    def __init__(self, gradient_steps: int = 1, size: int | None = None):
+        self._gradient_steps, self._size = gradient_steps, size
         self._step = 0  # at which a phase was asked for last
 
     def steps_until_update(self, step: int, stored: int) -> None:
@@ -71,7 +73,8 @@ class EpisodesSchedule:
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         rows, steps, self._step = len(replay), progress.step - self._step, progress.step
-        return UpdatesDue(1 if rows else 0, power_of_two(rows, SMALLEST_BATCH), steps)
+        size = power_of_two(rows, SMALLEST_BATCH) if self._size is None else self._size
+        return UpdatesDue(self._gradient_steps if rows else 0, size, steps)
 
     def after_updates(self, replay: Replay) -> None:
         replay.clear()

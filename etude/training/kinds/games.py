@@ -1,4 +1,4 @@
-"""Learning from whole games of tokens: those of the present policy, in rounds, or pairs of recorded ones."""
+"""Learning from whole games of tokens that the present policy plays, in rounds."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, ClassVar
 from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.base.seeding import GroupSeeds, RunSeed, generator
-from etude.config import GamesConfig, PairsConfig
+from etude.config import GamesConfig
 from etude.networks.tokens import tokens_of
 from etude.protocols import Replay
-from etude.replay import Buffer, ColumnEpochs, PreferencePairs, Ring, Selector, TokenGroups
+from etude.replay import Buffer, ColumnEpochs, Ring, TokenGroups
 from etude.training.kinds.episodes import EpisodeLearning, EpisodesSchedule
 from etude.training.kinds.kind import TrainingContext
 from etude.training.kinds.offline import TokenSequenceLearning
 from etude.training.kinds.on_policy import sampled
-from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
+from etude.training.schedule import UpdateSchedule
 from etude.training.setup import Setup
 
 
@@ -37,7 +37,8 @@ class GameLearning(EpisodeLearning):
         return Buffer(ring, ColumnEpochs(), view, generator(context.setup.seed, "replay"))
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return GamesSchedule(config, count)
+        size = min(config.minibatch_size or count, count)
+        return EpisodesSchedule(config.epochs * (count // size), size)
 
     def batch_examples(self, config: Any, count: int) -> int | None:
         return min(config.minibatch_size or count, count)
@@ -55,29 +56,3 @@ class GameLearning(EpisodeLearning):
 
     def _run_seed(self, context: TrainingContext) -> RunSeed:
         return GroupSeeds(context.setup.seed, context.agent.config.group_size)
-
-
-class GamesSchedule(EpisodesSchedule):
-    """A phase of some passes over the games of a round, in minibatches."""
-
-    def __init__(self, config: GamesConfig, count: int):
-        super().__init__()
-        self._size = min(config.minibatch_size or count, count)
-        self._gradient_steps = config.epochs * (count // self._size)
-
-    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
-        due = super().updates_due(progress, replay)
-        return UpdatesDue(self._gradient_steps if due.gradient_steps else 0, self._size, due.steps)
-
-
-class TokenPairLearning(TokenSequenceLearning):
-    """Recorded games in pairs, the better one of each first."""
-
-    config: ClassVar[type[Any]] = PairsConfig
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.name = "token_pairs"
-
-    def selector(self, config: Any) -> Selector:
-        return PreferencePairs(config.best)

@@ -12,10 +12,10 @@ from etude.base.data import INITIAL_VERSION, CollectedSteps, CollectRequest, Pol
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.base.seeding import generator
-from etude.config import Config, OfflineConfig
+from etude.config import Config, OfflineConfig, PairsConfig
 from etude.networks.tokens import tokens_of
 from etude.protocols import Explorer, Replay, Weights
-from etude.replay import BestEpisodes, Buffer, OneStep, Ring, Selector, TokenSequences, View
+from etude.replay import BestEpisodes, Buffer, OneStep, PreferencePairs, Ring, Selector, TokenSequences, View
 from etude.replay.ring import Extras
 from etude.training.kinds.kind import BufferRequest, LearningKind, LoopParts, TrainingContext, replay_for
 from etude.training.learner import Learner
@@ -96,13 +96,15 @@ class OfflineLearning(LearningKind):
 
 
 class TokenSequenceLearning(OfflineLearning):
-    """Whole games of tokens."""
+    """Whole games of tokens; pairs: the better one of two that began alike, and the other one."""
 
-    def __init__(self) -> None:
-        super().__init__("token_sequences", TokenSequences)
+    def __init__(self, pairs: bool = False) -> None:
+        super().__init__("token_pairs" if pairs else "token_sequences", TokenSequences)
+        self.config = PairsConfig if pairs else OfflineConfig  # type: ignore[misc]
+        self._pairs = pairs
 
     def selector(self, config: Any) -> Selector:
-        return BestEpisodes(config.best, first=True)
+        return PreferencePairs(config.best) if self._pairs else BestEpisodes(config.best, first=True)
 
     def example_bytes(self, context: TrainingContext) -> int:
         spaces = context.engine.spaces
