@@ -34,8 +34,8 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
     tokenizer: the default has a token for each character of both spaces. context: the tokens of an observation; the
     default is the environment's `metadata["context"]`, or 256. slide: see the last tokens of a game that is longer; by
     default that is an error. masked: whether legal tokens are the action mask. Of the many tokens of a pretrained model
-    masks take more memory than all else: False allows every token, and gives the environment what it comes to, cut at
-    `max_length`, whether it is legal or not.
+    masks take more memory than all else: False allows every token, and gives the environment what comes of them, legal
+    or not, at most `max_length` tokens and characters.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         """Set the mask of the next token; returns whether nothing can be added to what is said."""
         if not self._masked:
             self._mask = np.ones(self.tokenizer.size, bool)
-            return len(self._text(self._turn)) >= self._said.max_length
+            return max(len(self._turn), len(self._text(self._turn))) >= self._said.max_length
         self._mask = np.zeros(self.tokenizer.size, bool)
         if self._legal is not None:
             following = self._legal[tuple(self._turn)]

@@ -221,3 +221,42 @@ def test_the_tokenizer_comes_with_the_model(folders, tmp_path):
     with cloned(pretrained, etude.record(env, 4, seed=1), env) as run:
         run.train(5)
         assert "+" in run.watch()
+
+
+def sums():
+    return TokenEnvironment(Arithmetic(3), LETTERS_OF_SUMS, context=8, masked=False)
+
+
+LETTERS_OF_SUMS = Characters("0123456789+=")
+
+
+def test_algorithms_over_whole_games_take_it(folders, tmp_path):
+    """A cloned policy is where the others start, and a reward model where RLHF takes its own from."""
+    pretrained, games = Pretrained(folders["gpt2"], LETTERS_OF_SUMS, lora=2), etude.record(sums, 200, seed=1)
+    recorded, played = {"data": games, "batch_size": 16, "gradient_steps": 3}, {"environments": 8}
+    with cloned(pretrained, games, sums) as run:
+        run.train(5)
+        clone = run.engine.weights()
+    scored = None
+    for name, own in (
+        ("dpo", recorded),
+        ("reward_model", recorded),
+        ("grpo", {**played, "group_size": 4}),
+        ("rlhf", played),
+    ):
+        start = {**clone, **(scored or {})}
+        with etude.Run(name, sums, network=pretrained, start_from=start, seed=1, **own) as run:
+            first, model = run.engine.weights(), run.engine.layout.parts["actor.policy"]._model
+            assert sum(value.size for value in first.values()) < 0.4 * sum(x.numel() for x in model.parameters())
+            run.train(60 if own is not recorded else 3)
+            last = run.engine.weights()
+            changed = {each.split(".")[0] for each in first if not np.array_equal(first[each], last[each])}
+            assert changed == {"reward_model": {"reward_model"}, "rlhf": {"actor", "critic"}}.get(name, {"actor"})
+            policy = {each: value for each, value in clone.items() if each in first}
+            assert all(np.array_equal(first[each], value) for each, value in policy.items()) and policy
+            same = {each: first[each.replace("actor", "reference")] for each in policy if name != "reward_model"}
+            assert all(np.array_equal(last[each.replace("actor", "reference")], same[each]) for each in same)
+        if name == "reward_model":
+            scored = {each: value for each, value in last.items() if each.startswith("reward_model")}
+        elif name == "rlhf":
+            assert all(np.array_equal(last[each], value) for each, value in scored.items())
