@@ -20,6 +20,7 @@ from etude.networks.network import Part
 from etude.networks.tokens import tokens_of
 
 HEAD = "head."  # what the names of its variables begin with
+SMALL = 0.01  # the scale of first weights of a head before embeddings, which multiply what it returns by their norms
 
 
 def pretrained_models() -> WrapModel:
@@ -81,8 +82,10 @@ class _Kept(NamedTuple):
 class PretrainedNetwork(Part):
     """As `networks.tokens.TokenNetwork`: `whole(tokens)` for losses, and `network(observation, state)` for acting.
 
-    Outputs are the model's logits where there are as many as tokens, else those of a linear layer on its last hidden
-    states. Dropout is off: with it, the ratios of probabilities that losses read would be noise. The keys and values of
+    Outputs are the model's logits where there are as many as tokens. Others are heads on its last hidden states: of
+    numbers a linear layer, and of as many numbers as there are tokens, or several times as many, after the others, a
+    linear layer before the model's own output embeddings, as a layer of that size would be larger than the adapters by
+    far. Dropout is off: with it, the ratios of probabilities that losses read would be noise. The keys and values of
     the games that it acts in stay in the model's own cache, and the state says nothing.
 
     fixed: how many numbers it computes with that are no variables.
@@ -125,9 +128,12 @@ class PretrainedNetwork(Part):
                     layer.reset_lora_parameters(name, True)
         trained = {name: value for name, value in self._module.named_parameters() if value.requires_grad}
         self.fixed: int = sum(value.numel() for value in model.parameters()) - sum(map(torch.numel, trained.values()))
-        if not self._logits:
-            head = torch.nn.Linear(config.hidden_size, outputs)
-            trained |= {f"{HEAD}{name}": value for name, value in head.named_parameters()}
+        for name, size in {"numbers": outputs % len(vocabulary), "tokens": outputs // len(vocabulary)}.items():
+            if size and not self._logits:
+                hidden = config.hidden_size
+                head = torch.nn.Linear(hidden, size if name == "numbers" else size * hidden)
+                scale = 1.0 if name == "numbers" else SMALL
+                trained |= {f"{HEAD}{name}.{each}": scale * value for each, value in head.named_parameters()}
         self.variables: dict[str, Any] = {name: x.detach().float().cpu().numpy().copy() for name, x in trained.items()}
         self._kept: _Kept | None = None
 
@@ -171,7 +177,8 @@ class PretrainedNetwork(Part):
         return found[:, -1]
 
     def _outputs(self, tokens: torch.Tensor, **options: Any) -> tuple[torch.Tensor, Any]:
-        """(outputs [B, L, outputs] after each of the tokens [B, L], the model's cache)."""
+        """(outputs [B, L, outputs] after each of the tokens [B, L], the model's cache); with a cache, heads are of the
+        last one alone."""
         self._model.to(tokens.device)
         own = {name: value for name, value in self.variables.items() if not name.startswith(HEAD)}
         given = {"input_ids": tokens, "use_cache": False, **options}
@@ -179,5 +186,15 @@ class PretrainedNetwork(Part):
         cache = found[self._cached_as] if given["use_cache"] else None
         if self._logits:
             return found.logits[..., : len(self.space.vocabulary)].float(), cache
-        weight, bias = (self.variables[f"{HEAD}{name}"] for name in ("weight", "bias"))
-        return torch.nn.functional.linear(found.last_hidden_state.float(), weight, bias), cache
+        heads, hidden = [], found.last_hidden_state[:, -1 if given["use_cache"] else 0 :].float()
+        if f"{HEAD}numbers.weight" in self.variables:
+            heads.append(self._head("numbers", hidden))
+        if f"{HEAD}tokens.weight" in self.variables:
+            embeddings = self._model.get_base_model().get_output_embeddings().weight[: len(self.space.vocabulary)]
+            each = self._head("tokens", hidden).unflatten(-1, (-1, hidden.shape[-1]))
+            heads.append((each.to(embeddings.dtype) @ embeddings.T).float().flatten(-2))
+        return torch.cat(heads, -1), cache
+
+    def _head(self, name: str, hidden: torch.Tensor) -> torch.Tensor:
+        weight, bias = (self.variables[f"{HEAD}{name}.{each}"] for each in ("weight", "bias"))
+        return torch.nn.functional.linear(hidden, weight, bias)
