@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= tensorflow torch jax
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+EXTRAS := $(shell echo $(ENGINES) envs dev | tr ' ' ',')
 TESTS_OF_ENGINES := $(foreach folder,runs solo agents,$(ENGINES:%=test-%-$(folder)))
 OTHER_TESTS := test-in-run test-in-docs-cli test-in-tuning-rollout test-in-others
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
-.PHONY: help train test engines check lowest docs docs-check build bench slow reliability
+.PHONY: help train test engines check lowest docs docs-check build bench slow reliability new-algorithm
 .DELETE_ON_ERROR:
 # Tests start hundreds of processes, each of which would compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
@@ -17,6 +18,7 @@ help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers, size"
+	@echo "make new-algorithm NAME=my_algorithm   its file, page, preset and test, with what is left to fill in"
 	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
 	@echo "make docs    write the documentation site into build/site"
 	@echo "make docs-check   look at every page of it in Chromium, wide and narrow, and ask its search"
@@ -64,6 +66,9 @@ check: $(VENV)/.ready-test
 	  { echo "expected 95 % or more; build/completeness.txt names what lacks a type"; exit 1; }
 	$(PY) -m benchmarks.structure
 	$(PY) -m pytest tests/layers
+
+new-algorithm:
+	@$(PYTHON) docs/new_algorithm.py "$(NAME)"
 
 # Of torch and TensorFlow, PyPI's oldest wheels for a CPU need gigabytes or another Python: their bounds are not proved.
 lowest:
@@ -134,7 +139,7 @@ $(VENV)/.ready-docs: pyproject.toml constraints.txt | $(PY)
 # torch comes first and alone: the versions of what torch and TensorFlow share follow it. Modules are compiled when they
 # are first imported: most never are, and compiling all of them takes a minute.
 $(VENV)/.ready-test: pyproject.toml constraints.txt | $(PY)
-	@echo "Installing etude with every engine into $(VENV) (once)"
-	@$(PIP) --no-compile torch==2.13.0
-	@$(PIP) --no-compile -e ".[jax,tensorflow,envs,dev]"
+	@echo "Installing etude with $(ENGINES) into $(VENV) (once)"
+	@$(if $(filter torch,$(ENGINES)),$(PIP) --no-compile torch==2.13.0)
+	@$(PIP) --no-compile -e ".[$(EXTRAS)]"
 	@touch $@ $(VENV)/.ready-train
