@@ -193,22 +193,11 @@ class Train:
     quiet: Quiet = False  # print nothing but errors
 
 
-def train(arguments: Sequence[str]) -> int:
-    """Train, with a progress bar; then say where the run is and what can be done with it."""
-    return _train(asked(arguments, Train, "train"))
-
-
-class Asked(NamedTuple):
-    """What a command was asked to learn, and its options. config: None keeps the preset, or the defaults."""
-
-    algorithm: str
-    env: str
-    options: Any
-    config: Any
-
-
-def asked(arguments: Sequence[str], kind: type, command: str, example: str = "", **defaults: Any) -> Asked:
-    """What the arguments of a command, ALGORITHM ENV and options, stand for. Prints help, and exits, where they ask for
+def asked(
+    arguments: Sequence[str], kind: type, command: str, example: str = "", **defaults: Any
+) -> tuple[str, str, Any, Any]:
+    """(algorithm, environment, options, config) that the arguments of a command, ALGORITHM ENV and options, stand for;
+    the config is None where it is the preset's, or the default one. Prints help, and exits, where they ask for
     it; raises ConfigError for other names, and for options that are called otherwise here.
 
     example: what an error says besides. defaults: of options, in the place of a preset's.
@@ -236,9 +225,8 @@ def asked(arguments: Sequence[str], kind: type, command: str, example: str = "",
     options = parse(offered, rest, f"{command} {algorithm} {env}")
     chosen = options.config is not None or {options.network, options.optimizer} != {"auto"}
     default = offered().set
-    return Asked(
-        algorithm, env, options, _config(options, default.network) if chosen or options.set != default else None
-    )
+    config = _config(options, default.network) if chosen or options.set != default else None
+    return algorithm, env, options, config
 
 
 def offered_for(algorithm: str, env: str, arguments: Sequence[str], options: type) -> Any:
@@ -397,12 +385,13 @@ def _estimate(options: Any) -> dict[str, Any] | None:
     return {"data": data, "methods": list(options.estimate_methods), "softened": softened}
 
 
-def _train(what: Asked) -> int:
+def train(arguments: Sequence[str]) -> int:
+    """Train, with a progress bar; then say where the run is and what can be done with it."""
     from etude.checkpoint.run_directory import RunDirectory
     from etude.run import Run
     from etude.training.assembly.replicas import check_launched, directory_for
 
-    algorithm, env, options, config = what
+    algorithm, env, options, config = asked(arguments, Train, "train")
     display = shown(options)
     check_launched(options.devices)
     names = (

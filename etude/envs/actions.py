@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -26,21 +26,6 @@ from etude.base.trees import Tree
 from etude.envs.observations import Finite
 
 
-class BoxActions(Protocol):
-    """How the Box actions of an agent become those of an environment."""
-
-    space: Any  # the agent's Box, float32
-
-    def convert(self, action: np.ndarray) -> np.ndarray:
-        """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""
-
-    def converted(self, action: Any) -> Any:
-        """The same of finite ones, over `ops`."""
-
-
-ActionScaling = Callable[[Box], BoxActions]  # from the environment's space: `NormalisedActions` or `RawActions`
-
-
 class NormalisedActions:
     """The agent chooses from the canonical space; see `base.spaces.scale`."""
 
@@ -50,12 +35,12 @@ class NormalisedActions:
         self._middle, self._half, self.space = scale(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        """See `BoxActions`."""
+        """Legal actions [n, ...] in the dtype of the environment. Raises NumericalError for NaN."""
         self._raw.check(action)
         return self.converted(action)
 
     def converted(self, action: Any) -> Any:
-        """See `BoxActions`."""
+        """The same of finite ones, over `ops`."""
         return self._raw.converted(self._middle + self._half * ops.clip(action, self.space.low, self.space.high))
 
 
@@ -70,7 +55,7 @@ class RawActions:
             self.space: Box = Box(space.low.astype(np.float32), space.high.astype(np.float32), space.shape, np.float32)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        """See `BoxActions`."""
+        """See `NormalisedActions`."""
         self.check(action)
         return self.converted(action)
 
@@ -83,11 +68,14 @@ class RawActions:
             )
 
     def converted(self, action: Any) -> Any:
-        """See `BoxActions`. Whole numbers are rounded to the nearest."""
+        """See `NormalisedActions`. Whole numbers are rounded to the nearest."""
         if self._dtype.kind != "f":
             action = ops.rint(ops.clip(action, self._low, self._high))  # a cast of what does not fit would wrap around
         # Rounding must not leave the bounds.
         return ops.clip(ops.cast(action, self._cast_to), self._low, self._high)
+
+
+ActionScaling = Callable[[Box], NormalisedActions | RawActions]  # from the environment's space
 
 
 class _IntegerActions:
@@ -146,7 +134,7 @@ class Actions:
         return [kind.convert(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
 
-def _kind(leaf: Space, space: Space, scaling: ActionScaling) -> BoxActions | _IntegerActions:
+def _kind(leaf: Space, space: Space, scaling: ActionScaling) -> NormalisedActions | RawActions | _IntegerActions:
     if isinstance(leaf, Box):
         return scaling(leaf)
     if isinstance(leaf, Discrete | MultiDiscrete | MultiBinary):

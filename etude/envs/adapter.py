@@ -17,7 +17,7 @@ from etude.envs.configured import Frames, FrameStack, follow, stacked
 from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch, Observations, mask_size
-from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
+from etude.envs.rewards import Rewards, ScalarRewards, WrongValue
 from etude.envs.tasks import GiveTask, task_giver
 
 
@@ -128,7 +128,7 @@ class AdaptedEnvironment:
     def _score(self, reward: Any) -> float:
         try:
             return float(self._rewards.gather([reward])[1][0])
-        except WrongReward as problem:
+        except WrongValue as problem:
             raise self._where.fault(str(problem)) from None
 
     def _observe(self, observation: Any, info: dict[str, Any]) -> Tree:

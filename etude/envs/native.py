@@ -33,7 +33,8 @@ from etude.base.trees import Tree
 from etude.envs.adapter import AgentTranslation, SpaceConversion, Translation
 from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
-from etude.envs.vector import KeptInfo, WrongInfo
+from etude.envs.rewards import WrongValue
+from etude.envs.vector import KeptInfo
 
 Restart = Callable[
     [VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]
@@ -215,7 +216,7 @@ class NativeEnvironments:
     def _numbers_of_info(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
         try:
             return self._kept_info.of_simulator(infos, ended)
-        except WrongInfo as problem:
+        except WrongValue as problem:
             raise self._somewhere().fault(str(problem)) from None
 
     def _flags(self, name: str, value: Any) -> np.ndarray:

@@ -12,8 +12,9 @@ _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it ha
 TEXTS = frozenset((str, bytes, np.str_, np.bytes_))  # NumPy makes numbers of them
 
 
-class WrongReward(Exception):
-    """One environment returned what is no reward."""
+class WrongValue(Exception):
+    """One environment returned what is no reward, or no number in an `info` that is kept. position: of the environment
+    among those that were stepped."""
 
     def __init__(self, position: int, message: str):
         super().__init__(message)
@@ -27,7 +28,7 @@ class Rewards(Protocol):
 
     def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
         """(rewards [n] or [n, agents], what they count for in the returns of episodes [n]), both float32. Raises
-        WrongReward."""
+        WrongValue."""
 
     def explain(self, reward: Any) -> str | None:
         """Why this is no reward; None where it is one."""
@@ -107,4 +108,4 @@ def _raise_first(kind: Rewards, rewards: list[Any]) -> None:
     for position, reward in enumerate(rewards):
         message = kind.explain(reward)
         if message is not None:
-            raise WrongReward(position, message)
+            raise WrongValue(position, message)

@@ -32,18 +32,10 @@ from etude.envs.faults import (
     text_of,
 )
 from etude.envs.observations import Mismatch, mask_size, origins_in
-from etude.envs.rewards import Rewards, ScalarRewards, WrongReward
+from etude.envs.rewards import Rewards, ScalarRewards, WrongValue
 from etude.envs.tasks import GiveTask, task_giver
 
 STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
-
-
-class WrongInfo(Exception):
-    """A kept value of `info` is no number. position: of its environment, among those that were stepped."""
-
-    def __init__(self, position: int, text: str):
-        super().__init__(text)
-        self.position = position
 
 
 class KeptInfo:
@@ -58,7 +50,7 @@ class KeptInfo:
         self._note = note
 
     def of_infos(self, infos: Sequence[Mapping[str, Any]]) -> np.ndarray:
-        """From one dict for each environment. Raises WrongInfo."""
+        """From one dict for each environment. Raises WrongValue."""
         names = self.names
         try:
             found = np.array([[info[name] for name in names] for info in infos], np.float32)
@@ -91,7 +83,7 @@ class KeptInfo:
             except (TypeError, ValueError):
                 numbers = None
             if numbers is None or numbers.shape != (n,):
-                raise WrongInfo(0, f"info[{name!r}] is {str(values)[:80]}; expected {n} numbers, for keep_info")
+                raise WrongValue(0, f"info[{name!r}] is {str(values)[:80]}; expected {n} numbers, for keep_info")
             found[:, k] = np.where(_present(infos, name), numbers, np.nan)
         return found
 
@@ -106,7 +98,7 @@ class KeptInfo:
             return float(np.asarray(value, np.float64).reshape(()))
         except (TypeError, ValueError):
             text = f"info[{name!r}] is {str(value)[:80]}, a {type(value).__name__}; expected one number, for keep_info"
-            raise WrongInfo(position, text) from None
+            raise WrongValue(position, text) from None
 
     def _missing(self, name: str, info: Mapping[str, Any]) -> None:
         known = ", ".join(sorted(str(key) for key in info if not str(key).startswith("_"))) or "nothing"
@@ -449,13 +441,13 @@ class LoopEnvironments:
     def _numbers(self, rewards: list[Any], places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         try:
             return self._rewards.gather(rewards)
-        except WrongReward as problem:
+        except WrongValue as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
 
     def _numbers_of_info(self, infos: list[dict[str, Any]], places: Sequence[int]) -> np.ndarray:
         try:
             return self._kept_info.of_infos(infos)
-        except WrongInfo as problem:
+        except WrongValue as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
 
     def _explain(self, i: int, result: Any, problem: BaseException) -> EnvironmentFault:

@@ -121,6 +121,10 @@ def _refuse(output: np.ndarray, bad: Any) -> None:
 class ExplorerBase:
     """The base of etude's explorers. One that knows the probabilities of its actions overrides `distribution`."""
 
+    def of(self, columns: np.ndarray) -> Any:
+        """The explorer of the environments with these numbers: itself, where it treats all alike."""
+        return self
+
     @property
     def probability_extras(self) -> tuple[str, ...]:
         """The names of what `recorded_extras` returns; none where some actions have no log probability, or density."""
@@ -211,15 +215,7 @@ def unknown(explorer: Any) -> ConfigError:
 NO_STATE = np.empty((1, 0))  # the state that a single call passes to a stateless explorer
 
 
-class Alike(ExplorerBase):
-    """An explorer that treats all environments alike."""
-
-    def of(self, columns: np.ndarray) -> Self:
-        """Itself."""
-        return self
-
-
-class StatelessExplorer(Alike):
+class StatelessExplorer(ExplorerBase):
     """An explorer that treats all environments alike and keeps no state from step to step."""
 
     state_size: int = 0

@@ -17,7 +17,6 @@ from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
 from etude.explore.explorer import (
     Adjustable,
-    Alike,
     ExplorerBase,
     StatelessExplorer,
     check_action,
@@ -192,7 +191,7 @@ class GaussianWhiteNoiseProcess(Adjustable, StatelessExplorer):
 
 
 @dataclass
-class OrnsteinUhlenbeckProcess(Adjustable, Alike):
+class OrnsteinUhlenbeckProcess(Adjustable, ExplorerBase):
     """Noise that is correlated in time: x += theta (mu - x) dt + sigma sqrt(dt) N(0, 1).
 
     Uhlenbeck & Ornstein 1930, doi:10.1103/PhysRev.36.823; in learning, Lillicrap et al. 2016, arXiv:1509.02971. Its

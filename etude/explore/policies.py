@@ -13,7 +13,14 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Space
-from etude.explore.explorer import Alike, StatelessExplorer, check_action, check_distribution, check_values, describe
+from etude.explore.explorer import (
+    ExplorerBase,
+    StatelessExplorer,
+    check_action,
+    check_distribution,
+    check_values,
+    describe,
+)
 from etude.explore.noise import normal_numbers
 from etude.losses.distributions import Categorical, Deterministic, StateDependentGaussian
 from etude.losses.masks import MaskedValues, best_action
@@ -113,7 +120,7 @@ def only(action: np.ndarray, n: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class CorrelatedSample(Alike):
+class CorrelatedSample(ExplorerBase):
     """A sample of a Gaussian policy, from standard normal numbers that follow one another within an episode:
     z = correlation * z' + sqrt(1 - correlation**2) * N(0, 1), z' being those of the step before.
 
@@ -155,7 +162,7 @@ SEEDS = 2**24  # how many numbers a float32 generator draws from
 
 
 @dataclass(frozen=True)
-class StateDependentSample(Alike):
+class StateDependentSample(ExplorerBase):
     """A sample of a `StateDependentGaussian`, with its log probability as the extra `log_prob` [N] float32.
 
     The noise of an action is a linear function of the policy's features, whose coefficients are drawn again at the

@@ -17,7 +17,7 @@ from etude.base.schedules import Linear, at
 from etude.base.spaces import Space
 from etude.explore.explorer import (
     Adjustable,
-    Alike,
+    ExplorerBase,
     StatelessExplorer,
     WrappingPolicy,
     check_distribution,
@@ -178,7 +178,7 @@ LONGEST = 10_000  # steps
 
 
 @dataclass(frozen=True)
-class EpsilonZGreedy(Alike):
+class EpsilonZGreedy(ExplorerBase):
     """The best action, or with probability epsilon a random one that is repeated for n steps, where n is drawn from a
     zeta distribution: P(n) is proportional to n**-mu. Dabney, Ostrovski & Barreto 2021, arXiv:2006.01782.
 
