@@ -26,6 +26,7 @@ from etude.algorithms.edac import EDAC, EDACConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.grpo import GRPO, GRPOConfig
+from etude.algorithms.ilql import ILQL, ILQLConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
 from etude.algorithms.iql import IQL, IQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
@@ -78,6 +79,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "es": (ES, ESConfig),
     "gail": (GAIL, GAILConfig),
     "grpo": (GRPO, GRPOConfig),
+    "ilql": (ILQL, ILQLConfig),
     "impala": (IMPALA, IMPALAConfig),
     "iql": (IQL, IQLConfig),
     "maddpg": (MADDPG, MADDPGConfig),
@@ -169,6 +171,8 @@ __all__ = [
     "GRPOConfig",
     "GamesConfig",
     "GradientsConfig",
+    "ILQL",
+    "ILQLConfig",
     "IMPALA",
     "IMPALAConfig",
     "IQL",

@@ -67,13 +67,17 @@ class BC(Agent):
         self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
         self.actor: dict[str, Any]
         if self.learns_from == "token_sequences":
-            policy, observed = self.policy, spaces.observation
-            network = make.tokens(self.config.actor_network, observed, policy.outputs, policy.gain, masks=True)
-            self.actor, self.state_size = policy.around(network, make, None), network.state_size
+            self.read_games(make, spaces, masks=True)
             if not getattr(self.config.actor_network, "causal", True):
-                self.noise = {"masked": (network.space.context,)}
+                self.noise = {"masked": (self.actor["policy"].space.context,)}
         else:
             self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
+
+    def read_games(self, make: Maker, spaces: Spaces, masks: bool = False) -> None:
+        """Make the policy over whole games. masks: whether its network may be one of masked tokens."""
+        self.policy = policy = policy_for(self.config, spaces, BoundedPolicy)
+        network = make.tokens(self.config.actor_network, spaces.observation, policy.outputs, policy.gain, masks=masks)
+        self.actor, self.state_size = policy.around(network, make, None), network.state_size
 
     @property
     def state_recorded(self) -> bool:
@@ -90,21 +94,18 @@ class BC(Agent):
         if self.noise:
             return self._of_masked_tokens(batch, noise["masked"])
         if self.state_size:
-            return self._of_games(batch)
+            return Losses(actor=self.clone_loss(batch))
         found = self.act(batch.observation)
         if self.squared:
             return Losses(actor=Loss(ops.mean(batch.weight * action_error(found.mode(), batch.action))))
         loss = negative_log_likelihood(found.log_prob(batch.action))
         return Losses(actor=Loss(ops.mean(batch.weight * loss), policy_entropy=ops.mean(found.entropy())))
 
-    def _of_games(self, batch: Batch) -> Losses:
-        """The mean over the tokens of the agent."""
+    def clone_loss(self, batch: Batch) -> Loss:
+        """Of whole games."""
         found = self.policy.of(self.actor, batch.observation, self.actor["policy"].whole(batch.action)[:, :-1])
-        mine = batch.extras["mine"]
-        counted = ops.replica_mean(ops.sum(mine))
-        loss = ops.expand_dims(batch.weight, -1) * mine * negative_log_likelihood(found.log_prob(batch.action))
-        entropy = ops.sum(mine * found.entropy()) / counted
-        return Losses(actor=Loss(ops.sum(loss) / counted, policy_entropy=entropy))
+        loss = negative_log_likelihood(found.log_prob(batch.action))
+        return Loss(mean_of_tokens(batch, loss), policy_entropy=mean_of_tokens(batch, found.entropy()))
 
     def _of_masked_tokens(self, batch: Batch, noise: Any) -> Losses:
         """The mean over hidden tokens, of the agent and of the world. noise: [B, context]."""
@@ -122,3 +123,9 @@ class BC(Agent):
         loss = negative_log_likelihood(found.log_prob(batch.action))
         loss = ops.sum(ops.expand_dims(batch.weight, -1) * hidden * loss) / counted
         return Losses(actor=Loss(loss, accuracy=ops.sum(hidden * right) / counted))
+
+
+def mean_of_tokens(batch: Batch, x: Any) -> Any:
+    """The weighted mean of x [B, L] over the tokens of the agent."""
+    mine = batch.extras["mine"]
+    return ops.sum(ops.expand_dims(batch.weight, -1) * mine * x) / ops.replica_mean(ops.sum(mine))

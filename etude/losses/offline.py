@@ -8,6 +8,7 @@ import math
 from etude import ops
 from etude.losses.masks import MaskedValues, allowed_only
 from etude.losses.shapes import shapes
+from etude.losses.soft import minimum
 from etude.ops import Array
 
 
@@ -72,6 +73,17 @@ def expectile(error: Array, fraction: float) -> Array:
     return ops.where(error < 0, 1.0 - fraction, fraction) * ops.square(error)
 
 
+@shapes(q="E *B", value="*B", target="*B", target_q="E *B", fraction="")
+def ilql(q: Array, value: Array, target: Array, target_q: Array, fraction: float) -> Array:
+    """`sum over E critics of (target - q)**2 / 2 + expectile(min target_q - value) / 2`, any shape, of the tokens of
+    the agent. Snell et al. 2022, arXiv:2206.11871, section 4.1; the halves are those of the code of LMRL-Gym.
+
+    target: `reward + gamma * value` of the agent's next token, or a return. No gradient flows into the targets.
+    """
+    error = ops.stop_gradient(target) - q
+    return ops.sum(0.5 * ops.square(error), 0) + 0.5 * expectile(ops.stop_gradient(minimum(target_q)) - value, fraction)
+
+
 @shapes(advantage="*B", beta="")
 def exponential_weight(advantage: Array, beta: Array | float, largest: float) -> Array:
     """`min(exp(beta * advantage), largest)`, any shape: what a recorded action's log likelihood is weighted with.
@@ -99,10 +111,10 @@ def running_square(square: Array | float, advantage: Array, rate: float) -> Arra
     return ops.stop_gradient(square + rate * (ops.replica_mean(ops.mean(ops.square(advantage))) - square))
 
 
-@shapes(q="B n", action="B")
+@shapes(q="*B n", action="*B")
 def cql_gap(q: Array | MaskedValues, action: Array) -> Array:
     """`logsumexp q - q[action]`: what all (allowed) choices are worth above the recorded one. q: [B, n]; action: [B]
-    -> [B].
+    -> [B], any shape.
 
     Kumar et al. 2020, arXiv:2006.04779, equation 4. Minimising it pushes the recorded action's value up, all others
     down.

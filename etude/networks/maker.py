@@ -130,7 +130,7 @@ class Maker:
             raise ConfigError(
                 f"network is a {type(factory).__name__}, whose recurrent state this algorithm does not keep; expected "
                 "Mlp(...), Conv(...) or a function that returns a module. Networks with a recurrent state are for "
-                "recurrent_ppo and r2d2; a Transformer over tokens for bc, too."
+                "recurrent_ppo and r2d2; a Transformer over tokens for bc and ilql, too."
             )
         if isinstance(factory, ActorCritic):
             raise ConfigError(

@@ -89,7 +89,8 @@ def _counted_alike(data: Dataset, space: Space) -> Dataset:
 
 def _executed(data: Dataset) -> Dataset:
     """The same episodes with the actions that the environment executed; samples that `log_prob` is of are kept."""
-    actions = [within(data.spaces.action, episode.action) for episode in data.episodes]
+    space = data.spaces.action
+    actions = [within(space, episode.action) for episode in data.episodes]
     pairs = list(zip(data.episodes, actions, strict=True))
     if all(np.array_equal(episode.action, action) for episode, action in pairs):
         return data

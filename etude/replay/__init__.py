@@ -9,7 +9,7 @@ from etude.replay.mixture import Demonstrations, MixedReplay, RecordedTerms
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.prioritised import Prioritised
 from etude.replay.ring import Ring, bytes_needed
-from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Recent, Uniform
+from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Uniform
 from etude.replay.sequences import Sequences
 from etude.replay.token_sequences import PreferencePairs, TokenGroups, TokenSequences
 from etude.replay.unrolls import Unrolls
@@ -19,7 +19,7 @@ __all__ = [
     "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",
     "EpisodeReturns", "BestEpisodes", "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay",
     "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "OneStepAndNextActions",
-    "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "Recent", "RecordedTerms", "Ring", "Selector",
+    "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "RecordedTerms", "Ring", "Selector",
     "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
     "WholeReturns",
     "bytes_needed",

@@ -90,19 +90,6 @@ class BestEpisodes(Unprioritised):
         return rows[taken[number] & (boundary if self.first else True)]
 
 
-class Recent(Unprioritised):
-    """The newest `window` rows, counted over all columns, with the same probability, with replacement."""
-
-    def __init__(self, window: int):
-        if window < 1:
-            raise ConfigError(f"Recent: window = {window}; expected at least 1 environment step.")
-        self.window = window
-
-    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
-        newest = np.minimum(ring.filled, max(1, self.window // ring.environments))
-        return ring.locate(rng.integers(0, newest.sum(), (k, n)), newest), np.ones((k, n), np.float32)
-
-
 class Passes(Unprioritised):
     """Shuffled passes over all rows that go on from call to call. A new one begins where a pass is through, or rows
     came or went since the last call; the few rows that would make a smaller last batch sit out. ConfigError if there

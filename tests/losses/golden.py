@@ -96,6 +96,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "quantile_regression": distributional.quantile_regression,
     "quantile_error": distributional.quantile_error,
     "expectile": offline.expectile,
+    "ilql": offline.ilql,
     "exponential_weight": offline.exponential_weight,
     "marwil": offline.marwil,
     "running_square": offline.running_square,

@@ -5,7 +5,7 @@ import pytest
 from recorded_world import VECTOR, World, code_of
 
 from etude.base.errors import ConfigError
-from etude.replay import Buffer, Epochs, OneStep, Recent, Ring, Uniform
+from etude.replay import Buffer, Epochs, OneStep, Ring, Uniform
 
 
 def filled(*chunks: tuple[int, list[int]], limit: int = 20) -> Ring:
@@ -33,17 +33,6 @@ def test_uniform_draws_every_row_equally_often(ring):
     np.testing.assert_array_equal(drawn, np.sort(ring.locate(np.arange(len(ring)))))
     assert abs(chi_square(counts)) < 4
     assert rows.shape == weight.shape == (100, 600) and (weight == 1).all()
-
-
-@RINGS
-@pytest.mark.parametrize("window", [1, 9, 30, 1000])
-def test_recent_draws_the_newest_rows_of_each_column_equally_often(ring, window):
-    rows, _ = Recent(window).select(ring, 100, 400, np.random.default_rng(1))
-    drawn, counts = np.unique(rows, return_counts=True)
-    everything = ring.locate(np.arange(len(ring)))
-    newest = everything[ring.until_head(everything) <= max(1, window // 3)]
-    np.testing.assert_array_equal(drawn, np.sort(newest))
-    assert abs(chi_square(counts)) < 4
 
 
 @RINGS

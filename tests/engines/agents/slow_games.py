@@ -170,3 +170,42 @@ def rlhf(given: Any, batch: Any) -> Any:
     losses = {"actor": average(found, lambda game: clipped(game, c.clip_range))}
     losses["critic"] = average(found, lambda game: game.error)
     return losses, {"score": float(np.mean([g.weight * g.score for g in found])), **of_policy(found, c)}, None
+
+
+def mean_of_tokens(found: list[Game], x: Any) -> float:
+    """The mean over the agent's tokens of all games."""
+    total = sum(game.weight * np.sum(x(game)) for game in found)
+    return float(total / sum(len(game.places) for game in found))
+
+
+def bc(given: Any, batch: Any) -> Any:
+    found = games(given, batch)
+    entropy = mean_of_tokens(found, lambda game: game.entropies("actor"))
+    return (
+        {"actor": mean_of_tokens(found, lambda game: -game.log_probs("actor"))}, {"policy_entropy": entropy}, None
+    )  # fmt: skip
+
+
+def ilql(given: Any, batch: Any) -> Any:
+    found, c = games(given, batch), given.c
+    for game in found:
+        i, value, lagging = game.i, *(outputs(given, name, game.tokens) for name in ("critic", "critic_target"))
+        n = (value.shape[1] - 1) // 2
+        game.v, game.q, game.gap, game.loss = ([] for _ in range(4))
+        rest = value[game.end, 0]
+        for t, after in reversed(list(zip(game.places, game.extra("next_place"), strict=True))):
+            token, reward, discount = game.tokens[t], batch.reward[i, t], batch.discount[i, t]
+            rest = reward + discount * rest
+            target = rest if c.monte_carlo else reward + discount * value[after, 0]
+            error = min(lagging[t, 1 + token], lagging[t, 1 + n + token]) - value[t, 0]
+            own = [value[t, 1 : 1 + n], value[t, 1 + n :]]
+            allowed = batch.observation["action_mask"][i, t] > 0
+            gap = sum(math.log(np.exp(q[allowed]).sum()) - q[token] for q in own)
+            loss = abs(c.expectile - (error < 0)) * error**2 / 2 + sum((target - q[token]) ** 2 / 2 for q in own)
+            for kept, x in ((game.v, value[t, 0]), (game.q, own[0][token]), (game.gap, gap), (game.loss, loss)):
+                kept.append(x)
+    metrics = {"q_value": "q", "mean_value": "v", "cql_gap": "gap"}
+    numbers = {name: mean_of_tokens(found, lambda game, own=own: getattr(game, own)) for name, own in metrics.items()}
+    critic = mean_of_tokens(found, lambda game: game.loss) + c.cql_alpha * numbers["cql_gap"]
+    losses, cloned, _ = bc(given, batch)
+    return {"critic": critic, **losses}, {**numbers, **cloned}, None
