@@ -211,7 +211,7 @@ def _listed(element: dict[str, Any], shape: tuple[int | None, ...]) -> dict[str,
     return {"anyOf": [found, data]}
 
 
-def an_object(required: str, **properties: Any) -> dict[str, Any]:
+def an_object(required: str, /, **properties: Any) -> dict[str, Any]:
     """The schema of an object. required: names of properties."""
     found = {"type": "object", "properties": properties}
     return found | ({"required": required.split()} if required else {})

@@ -1,6 +1,16 @@
 """A client of a run of etude that trains on what others play. This file needs NumPy and nothing else: copy it to where
-your simulator is. Its methods have the names of RLlib's `PolicyClient`. Whatever had no answer is sent again, and
-counts once.
+your simulator is.
+
+    client = Client("http://127.0.0.1:9900")
+    episode = client.start_episode()
+    while not ended:
+        action = client.get_action(episode, observation)
+        observation, reward, ended = simulator.step(action)
+        client.log_returns(episode, reward)
+    client.end_episode(episode, observation)
+
+Its methods have the names of RLlib's `PolicyClient`. Whatever had no answer is sent again, and counts once. Where
+several agents play, observations, actions, rewards and masks are dicts by agent.
 """
 
 from __future__ import annotations
@@ -65,10 +75,11 @@ class Client:
         self._open[name] = _Episode()
         return name
 
-    def get_action(self, episode_id: str, observation: Any, action_mask: Any = None) -> Any:
-        """What the policy does. action_mask: which choices are allowed, where the run has masks."""
+    def get_action(self, episode_id: str, observation: Any, action_mask: Any = None, ended: Any = None) -> Any:
+        """What the policy does. action_mask: which choices are allowed, where the run has masks. Of several agents,
+        those act that are observed. ended: "terminated" or "truncated", by agent, for those observed a last time."""
         if self._remote:
-            return self._post(episode_id, "act", _seen(observation, action_mask))["action"]
+            return self._post(episode_id, "act", _seen(observation, action_mask, ended))["action"]
         if self._policy is None:
             self._policy = _LocalPolicy(self._connection)
         return self._policy.act(episode_id, self._episode(episode_id), observation, action_mask, self._rng)
@@ -80,19 +91,26 @@ class Client:
         probability, or density; needed by algorithms that learn from probabilities, such as PPO."""
         if not self._remote:
             raise ValueError("log_action is for inference='remote'; a local client sends what its own policy did.")
-        body = {**_seen(observation, action_mask), "action": action, "log_prob": log_prob}
+        body = {**_seen(observation, action_mask, None), "action": action, "log_prob": log_prob}
         self._post(episode_id, "log_action", body)
 
     def log_returns(self, episode_id: str, reward: Any) -> None:
         """Add a reward for the last action; it is sent with the next call."""
-        if episode_id in self._open:
-            self._open[episode_id].rewards[-1] += float(reward)
+        if episode_id not in self._open:
+            return
+        rewards = self._open[episode_id].rewards
+        if isinstance(reward, dict):
+            before = rewards[-1] or {}
+            rewards[-1] = {**before, **{name: before.get(name, 0.0) + float(own) for name, own in reward.items()}}
+        else:
+            rewards[-1] += float(reward)
 
-    def end_episode(self, episode_id: str, observation: Any, truncated: bool = False) -> None:
-        """End the episode. observation: the last one. truncated: the clock ended it, and not the world."""
+    def end_episode(self, episode_id: str, observation: Any, truncated: bool = False, ended: Any = None) -> None:
+        """End the episode. observation: the last one. truncated: the clock ended it, and not the world. ended: of
+        several agents, how some ended otherwise."""
         ends = {"terminated": not truncated, "truncated": truncated}
         if self._remote:
-            self._post(episode_id, "end", {**_seen(observation, None), **ends})
+            self._post(episode_id, "end", {**_seen(observation, None, ended), **ends})
         elif self._policy is not None and (own := self._episode(episode_id)).steps:
             self._policy.send(episode_id, own, observation, None, ends)
         self._open.pop(episode_id, None)
@@ -111,7 +129,7 @@ class Client:
 
     def _post(self, episode: str, kind: str, body: dict[str, Any]) -> dict[str, Any]:
         own = self._episode(episode)
-        body |= {"number": own.number + 1, "reward": own.rewards[-1]}
+        body |= {"number": own.number + 1, "reward": own.rewards[-1] or None}
         answer = json.loads(self._connection.ask("POST", f"/v1/episodes/{episode}/{kind}", body))
         own.number, own.rewards = body["number"], [0.0]
         return answer
@@ -123,7 +141,7 @@ class _Episode:
     version: of the weights of the first of these steps."""
 
     number: int = 0
-    rewards: list[float] = field(default_factory=lambda: [0.0])
+    rewards: list[Any] = field(default_factory=lambda: [0.0])
     steps: list[Any] = field(default_factory=list)
     state: Any = None
     version: int = 0
@@ -211,8 +229,9 @@ class _Connection:
         return int(status[0]), found
 
 
-def _seen(observation: Any, action_mask: Any) -> dict[str, Any]:
-    return {"observation": observation} | ({} if action_mask is None else {"action_mask": action_mask})
+def _seen(observation: Any, action_mask: Any, ended: Any) -> dict[str, Any]:
+    found = {"observation": observation, "action_mask": action_mask, "ended": ended}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _plain(value: Any) -> Any:

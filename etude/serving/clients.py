@@ -87,7 +87,7 @@ class Clients(Listening):
     ):
         super().__init__(address, token, limits, ssl_certfile, ssl_keyfile)
         if isinstance(spaces, Path) or isinstance(spaces, str) and spaces.endswith(".json"):
-            spaces, masks = _read(Path(spaces))
+            spaces = _read(Path(spaces))
         self.environment: EnvironmentSpec = SpacesAlone(*spaces, masks) if isinstance(spaces, tuple) else spaces
         self._make = resolve(self.environment).single
         if self._make is None:
@@ -121,8 +121,8 @@ def clients_of(env: Any) -> Clients | None:
         return None
     if given.wrappers or given.frame_stack > 1 or given.args or given.global_state:
         raise ConfigError(
-            "env_args, wrappers, frame_stack and several agents are for environments that are stepped here. Clients "
-            "wrap theirs, and send what comes out, such as stacked frames."
+            "env_args, wrappers, frame_stack and critics that read the state are for environments that are stepped "
+            "here. Clients wrap theirs, and send what comes out, such as stacked frames."
         )
     return given.env
 
@@ -145,10 +145,42 @@ class SpacesAlone(gym.Env):
         return self.observation_space.sample(), mask
 
     def step(self, action: Any) -> Any:
-        raise ConfigError(
-            "There is no environment here, only its spaces. Where clients play, leave evaluations out "
-            "(evaluate_every=None, --evaluate-every 0), or give evaluate_env=. Else load the run with env= (--env)."
-        )
+        raise ConfigError(_NOT_HERE)
+
+
+class AgentsAlone:
+    """The same of several agents, as PettingZoo's parallel environments are."""
+
+    __name__ = SpacesAlone.__name__
+
+    def __init__(self, each: dict[str, SpacesAlone]):
+        self._each, self.possible_agents, self.agents = each, list(each), list(each)
+
+    def __call__(self) -> AgentsAlone:
+        return self
+
+    def observation_space(self, agent: str) -> Space:
+        return self._each[agent].observation_space
+
+    def action_space(self, agent: str) -> Space:
+        return self._each[agent].action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        found = {name: own.reset(seed=seed) for name, own in self._each.items()}
+        return {name: seen for name, (seen, _) in found.items()}, {name: info for name, (_, info) in found.items()}
+
+    def step(self, actions: Any) -> Any:
+        raise ConfigError(_NOT_HERE)
+
+    def render(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+_NOT_HERE = (
+    "There is no environment here, only its spaces. Where clients play, leave evaluations out (evaluate_every=None, "
+    "--evaluate-every 0), or give evaluate_env=. Else load the run with env= (--env)."
+)
 
 
 def address_of(address: str) -> tuple[str, int]:
@@ -164,14 +196,20 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _read(path: Path) -> tuple[tuple[Space, Space], bool]:
-    """The spaces in a JSON file, and whether there are action masks."""
+def _read(path: Path) -> SpacesAlone | AgentsAlone:
+    """The spaces in a JSON file, of one agent or of several by name."""
     try:
         found = json.loads(path.read_text())
-        return (from_json(found["observation"]), from_json(found["action"])), bool(found.get("masks", False))
+        if "agents" in found:
+            return AgentsAlone({str(name): _spaces(own) for name, own in found["agents"].items()})
+        return _spaces(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, StopIteration) as error:
         raise ConfigError(
             f"{path} holds no spaces: {type(error).__name__}: {error}. Expected JSON such as "
             '{"observation": {"box": {"low": -1, "high": 1, "shape": [4], "dtype": "float32"}}, '
-            '"action": {"discrete": {"n": 2, "start": 0}}}.'
+            '"action": {"discrete": {"n": 2, "start": 0}}}, or {"agents": {NAME: such an object}}.'
         ) from error
+
+
+def _spaces(found: dict[str, Any]) -> SpacesAlone:
+    return SpacesAlone(from_json(found["observation"]), from_json(found["action"]), bool(found.get("masks", False)))

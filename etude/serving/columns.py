@@ -4,6 +4,7 @@ are put into."""
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ class ClientRows:
     observation: Tree  # [n, ...]
     action: np.ndarray  # [n, ...]
     extras: dict[str, np.ndarray]  # [n, ...]
-    reward: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [n]
+    reward: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [n], of several agents [n, agents]
     terminated: bool = False
     truncated: bool = False
     final: Tree = None  # [...] the last observation, where the episode ended
@@ -41,6 +42,7 @@ class ClientEpisode:
     taken: int = 0  # of the steps that it reports, how many are in a column
     length: int = 0
     total: float = 0.0
+    by_agent: Any = 0.0  # of several, their returns
 
     @property
     def reports(self) -> bool:
@@ -83,7 +85,7 @@ def steps_of(column: ClientColumn) -> Steps:
     restarted, column.restarted = column.restarted, False
     observation = trees.map(lambda leaf: leaf[:, None], trees.concatenate([part.observation for part in rows]))
     reward = np.concatenate([part.reward for part in rows]).astype(np.float32)[:, None]
-    terminated, truncated, ended, t = np.zeros_like(reward, bool), np.zeros_like(reward, bool), [], -1
+    terminated, truncated, ended, t = np.zeros((len(reward), 1), bool), np.zeros((len(reward), 1), bool), [], -1
     for part in rows:
         t += len(part.reward)
         terminated[t], truncated[t] = part.terminated, part.truncated

@@ -38,10 +38,12 @@ from etude.base.errors import ConfigError
 from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
 from etude.base.spaces import Box, Spaces, clipped_to, zeros
 from etude.base.trees import Tree
+from etude.multi_agent import joint
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.rows import joined
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
+from etude.serving.agents import AgentsServer
 from etude.serving.clients import Clients
 from etude.serving.columns import ClientColumn, ClientEpisode, ClientRows, steps_of
 from etude.serving.http import Content
@@ -77,21 +79,9 @@ class ClientRollout:
         self._streams: dict[str, ClientEpisode] = {}
         self._vanished = 0
         self._ahead: Ahead | None = None
-        if spaces.agents is not None:
-            raise ConfigError("Clients play for one agent; this environment has several.")
         self._on_policy = self._samples()
-        made = clients()
-        try:
-            conversion = conversion_of(made.observation_space, made.action_space, spaces)
-        finally:
-            made.close()
         self._local: LocalPolicy | None = None
-        try:
-            self._local = LocalPolicy(actor, explorer, spaces, conversion)
-            offered: Any = (self._local.description, self._local.extras)
-        except ConfigError as problem:
-            offered = ({"refused": str(problem)}, {})
-        self._server = PolicyServer(clients, conversion, self._on_policy, *offered)
+        self._server = self._made_server(clients)
         # Of the weights that local clients act with; no run that goes on here counts from a number that was before.
         self._version = self._server.oldest = time.time_ns() // 10**6
         self._given: tuple[int, bytes] = (0, b"")  # the newest that a client has asked for, and their version
@@ -99,6 +89,21 @@ class ClientRollout:
         self._wants: int | None = None  # how many steps of each column
         self._ended: list[Post] = []  # of local clients, that wait for room for their next episode
         self._server.listen()
+
+    def _made_server(self, clients: Clients) -> PolicyServer:
+        made = clients()
+        try:
+            if self.spaces.agents is not None:
+                refused = {"refused": "it plays several agents."}
+                return AgentsServer(clients, made, self.spaces, refused)
+            conversion = conversion_of(made.observation_space, made.action_space, self.spaces)
+        finally:
+            made.close()
+        try:
+            self._local = LocalPolicy(self._actor, self._explorer, self.spaces, conversion)
+        except ConfigError as problem:
+            return PolicyServer(clients, conversion, self._on_policy, {"refused": str(problem)})
+        return PolicyServer(clients, conversion, self._on_policy, self._local.description, self._local.extras)
 
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
         """`steps` rows of these columns, as soon as clients have played them; see `protocols.Rollout`."""
@@ -302,13 +307,18 @@ class ClientRollout:
         assert row is not None and column is not None
         row.reward, stream.pending = np.atleast_1d(post.reward), None
         stream.length, stream.total = stream.length + len(row.reward), stream.total + float(np.sum(post.reward))
+        stream.by_agent = stream.by_agent + row.reward.sum(0)
         column.rows.append(row)
         column.length += len(row.reward)
         column.next_observation, column.open = post.observation, True
         if post.kind == "end":
             row.terminated, row.truncated = post.terminated, post.truncated
             row.final = trees.rows(post.observation, 0)
-            row.end = EpisodeEnd(column.number, column.episode, stream.length, stream.total, not post.terminated)
+            agents = self._server.agents
+            earned = dict(zip(agents, stream.by_agent.tolist(), strict=True)) if agents else None
+            row.end = EpisodeEnd(
+                column.number, column.episode, stream.length, stream.total, not post.terminated, earned
+            )
             column.episode, column.open = column.episode + 1, False
 
     def _end(self, stream: ClientEpisode, post: Post) -> None:
@@ -330,7 +340,15 @@ class ClientRollout:
             column.restarted |= column.open
         elif column.rows and column.rows[-1].final is None:
             row = column.rows[-1]
-            row.truncated, row.final, column.open = True, trees.rows(column.next_observation, 0), False
+            row.truncated, row.final, column.open = True, self._cut(column.next_observation), False
+
+    def _cut(self, observation: Tree) -> Tree:
+        """The last observation [1, ...] of an episode that does not go on; of several agents, who were there."""
+        final = trees.rows(observation, 0)
+        if self._server.agents:
+            there = ~joint.ended(final[joint.STATUS])
+            final = {**final, joint.STATUS: np.where(there, joint.TRUNCATED, final[joint.STATUS]).astype(np.int8)}
+        return final
 
     def _act(self, streams: list[ClientEpisode], step: int) -> None:
         """Answer all that ask, in one forward pass."""

@@ -14,7 +14,8 @@ import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -87,8 +88,20 @@ class _Episode:
     answer: Answer | None
     seen: float
     waiting: list[tuple[float, asyncio.Future[Answer]]] = field(default_factory=list)
-    reward: float = 0.0  # since the last action
+    reward: Any = 0.0  # since the last action
     acts: bool = False  # whether an action was ever asked for
+    world: Any = None  # where its agents are, of several
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """What observations cannot be is refused."""
+    try:
+        yield
+    except Mismatch as problem:
+        raise Refused(422, f"The observation {problem.key} {problem.message}".replace("  ", " ")) from None
+    except (ValueError, TypeError) as problem:
+        raise Refused(422, f"{problem}") from None
 
 
 def conversion_of(observation: Space, action: Space, spaces: Spaces) -> SpaceConversion:
@@ -103,6 +116,7 @@ class PolicyServer:
     conversion: from the spaces that clients have to those of agents. samples: whether log probabilities of their own
     actions are needed. local: the program with which clients act for themselves (`Post`s of the kinds steps and weights
     come then), or, as `refused`, why they cannot. extras: the shapes of what it knows of each action.
+    agents: the names of several; rewards are [n, agents] then, see `AgentsServer`.
     task: what clients are told when they begin an episode; None: nothing. oldest: the first version of weights that
     was given out here.
     """
@@ -114,9 +128,10 @@ class PolicyServer:
         samples: bool = False,
         local: dict[str, Any] | None = None,
         extras: dict[str, tuple[int, ...]] | None = None,
+        agents: tuple[str, ...] = (),
     ):
         self.limits, self.task, self.oldest = address.limits, None, 0
-        self._samples, self._extras = samples, extras or {}
+        self._samples, self._extras, self.agents = samples, extras or {}, agents
         self._local = local
         self._observations, self._actions = conversion.observations, conversion.actions
         self._env_spaces: tuple[Space, Space] = self._observations.source, self._actions.source
@@ -192,7 +207,7 @@ class PolicyServer:
         async def begin(body: dict[str, Any]) -> Answer:
             return 200, self.begin(body)
 
-        each = bodies.schemas_of(*self._env_spaces)
+        each = self._schemas()
         name = {"type": "string", "pattern": f"^{NAME}$"}
         others = {409: "the number does not follow, or the episode has begun before", 410: "there is no such episode"}
         found = [
@@ -214,6 +229,9 @@ class PolicyServer:
             Route("GET", "/v1/weights", "The weights that a client acts with, as safetensors, where they are newer.",
                   self._weights, after, "application/octet-stream", {304: "there are no newer ones"}),
         ]  # fmt: skip
+
+    def _schemas(self) -> dict[str, dict[str, Any]]:
+        return bodies.schemas_of(*self._env_spaces)
 
     def _sweep(self) -> None:
         """Notice clients that have vanished, whoever waits for too long, and the end of the server."""
@@ -308,9 +326,10 @@ class PolicyServer:
             return BUSY
 
     def _begin_post(self, name: str, own: _Episode, kind: str, body: dict[str, Any]) -> None:
-        reward = own.reward + (0.0 if kind == "steps" else bodies.number(body, "reward", 0.0))
-        if abs(reward) > float(np.finfo(np.float32).max):
-            raise Refused(422, f"reward: {reward} is beyond what float32 holds.")
+        reward = own.reward if kind == "steps" else self._rewards(body, own.reward)
+        for each in reward.values() if isinstance(reward, dict) else [reward]:
+            if abs(each) > float(np.finfo(np.float32).max):
+                raise Refused(422, f"reward: {each} is beyond what float32 holds.")
         post = None
         if kind != "reward":
             post = self._chunk(name, body) if kind == "steps" else self._parsed(name, kind, body, reward)
@@ -327,6 +346,10 @@ class PolicyServer:
             post.reply = lambda *answer: self._settle(own, number, answer)
             self._put(post)
 
+    def _rewards(self, body: dict[str, Any], before: Any) -> Any:
+        """With those of a post."""
+        return before + bodies.number(body, "reward", 0.0)
+
     def _settle(self, own: _Episode, number: int, answer: Answer) -> None:
         if own.number == number and own.answer is None:
             own.answer, own.seen = answer, time.monotonic()
@@ -337,7 +360,7 @@ class PolicyServer:
 
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         observation_space, action_space = self._env_spaces
-        try:
+        with refusing():
             observation = bodies.value_of(observation_space, body.get("observation"), "observation")
             mask = body.get("action_mask")
             info = {} if mask is None else {ACTION_MASK: bodies.array(mask, "action_mask")}
@@ -346,10 +369,6 @@ class PolicyServer:
                 seen = trees.map(lambda leaf: leaf[None], last)
             else:
                 seen = self._observations.gather([observation], [info])
-        except Mismatch as problem:
-            raise Refused(422, f"The observation {problem.key} {problem.message}".replace("  ", " ")) from None
-        except (ValueError, TypeError) as problem:
-            raise Refused(422, f"{problem}") from None
         post = Post("end" if kind == "end" else "act", name, seen, reward, convert=self._plain_action)
         if kind == "log_action":
             post.action = bodies.action_of(action_space, body.get("action"))
@@ -370,7 +389,7 @@ class PolicyServer:
         n = len(reward)
         if not isinstance(body.get("version"), int):
             raise Refused(422, f"version: expected that of the weights acted with; got {body.get('version')!r:.80}.")
-        try:
+        with refusing():
             given = bodies.value_of(observation_space, body.get("observation"), "observation")
             lengths = {len(leaf) if leaf.ndim else 0 for leaf in bodies.leaves_of(observation_space, given)}
             if lengths != {n + 1}:
@@ -380,10 +399,6 @@ class PolicyServer:
                 flags = bodies.numbers(body.get("action_mask"), "action_mask", (n + 1, sum(choices(action_space))))
                 infos = {ACTION_MASK: flags != 0}
             seen = self._observations.batch(given, infos)
-        except Mismatch as problem:
-            raise Refused(422, f"The observation {problem.key} {problem.message}".replace("  ", " ")) from None
-        except (ValueError, TypeError) as problem:
-            raise Refused(422, f"{problem}") from None
         extras = body.get("extras", {})
         if not isinstance(extras, dict) or set(extras) != set(self._extras):
             raise Refused(422, f"extras: expected an object with {sorted(self._extras)}; got {extras!r:.80}.")

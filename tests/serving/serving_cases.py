@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import threading
+import time
 from contextlib import suppress
 
 import gymnasium as gym
@@ -28,6 +29,15 @@ def free_port() -> int:
 
 def address() -> str:
     return f"127.0.0.1:{free_port()}"
+
+
+def wait_for(listening: str):
+    """Until someone listens there."""
+    host, port = listening.split(":")
+    for _ in range(500):
+        with suppress(OSError), socket.create_connection((host, int(port)), 1):
+            return
+        time.sleep(0.02)
 
 
 class Actor:

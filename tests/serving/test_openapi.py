@@ -6,12 +6,18 @@ import json
 import shutil
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from serving_cases import Wire, in_thread, rollout_of
+from serving_cases import Wire, address, in_thread, rollout_of, wait_for
+from several_worlds import Mixed
 
+import etude
 from etude import serving
+from etude.export.policy import policies_of
+from etude.serving.clients import Listening
+from etude.serving.service import PolicyService
 
 # A body is checked against its episode first: where there is none it is not looked at.
 CHECKS = """
@@ -20,6 +26,7 @@ expected-statuses = [400, 401, 404, 405, 408, 409, 410, 413, 415, 422, 429, 503]
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 409, 410, 422, 429, 503]
 """
+LIMITS = serving.ClientLimits(wait=0.2, silence=0.5)
 TOOL = Path(sys.executable).with_name("schemathesis")
 
 
@@ -43,13 +50,40 @@ def test_the_document_lists_all_routes():
     rollout.close()
 
 
-@pytest.mark.skipif(not (TOOL.exists() or shutil.which("schemathesis")), reason="schemathesis is not installed")
-def test_a_fuzzer_finds_nothing(tmp_path):
-    (tmp_path / "schemathesis.toml").write_text(CHECKS)
-    rollout = rollout_of(4, limits=serving.ClientLimits(wait=0.2, silence=0.5))
+@contextmanager
+def training():
+    rollout = rollout_of(4, limits=LIMITS)
     in_thread(collect, rollout)
-    command = [TOOL if TOOL.exists() else "schemathesis", "run", f"{rollout.url}/v1/openapi.json", "--seed", "1"]
-    command += ["--phases", "fuzzing", "--max-examples", "8", "--no-color"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    yield rollout.url
     rollout.close()
+
+
+@contextmanager
+def several_agents():
+    clients = serving.Clients(address(), Mixed, limits=LIMITS)
+    with etude.Run("ppo", clients, engine="torch", environments=1, network=etude.Mlp((4,))) as run:
+        in_thread(run.train, 1_000)
+        wait_for(clients.address)
+        yield f"http://{clients.address}"
+
+
+@contextmanager
+def service():
+    with etude.Run("dqn", "CartPole-v1", network=etude.Mlp((4,)), engine="torch") as run:
+        listening = Listening(address(), limits=LIMITS)
+        served = PolicyService(listening, {"run": lambda: policies_of(run.policy, run.actor())})
+        yield f"http://{listening.address}"
+        served.close()
+
+
+@pytest.mark.skipif(not (TOOL.exists() or shutil.which("schemathesis")), reason="schemathesis is not installed")
+@pytest.mark.parametrize(
+    "served", [training, *(pytest.param(each, marks=pytest.mark.long) for each in (several_agents, service))]
+)
+def test_a_fuzzer_finds_nothing(served, tmp_path):
+    (tmp_path / "schemathesis.toml").write_text(CHECKS)
+    with served() as url:
+        command = [TOOL if TOOL.exists() else "schemathesis", "run", f"{url}/v1/openapi.json", "--seed", "1"]
+        command += ["--phases", "fuzzing", "--max-examples", "5", "--no-color"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
