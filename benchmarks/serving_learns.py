@@ -26,7 +26,7 @@ GOAL, STEPS, EVERY = 475, {"ppo": 200_000, "dqn": 100_000}, 5_000
 
 def play(url: str, inference: str) -> None:
     """A client in a process of its own, until the run ends."""
-    env, client = gym.make("CartPole-v1"), serving.Client(url, inference, patience=20)
+    env, client = gym.make("CartPole-v1"), serving.Client(url, inference, patience=300)
     with suppress(ConnectionError):
         while True:
             with suppress(serving.EpisodeLost):  # between two calls of `train` the server is closed

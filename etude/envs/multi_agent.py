@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import gymnasium as gym
@@ -78,6 +79,21 @@ class Stepper(Protocol):
 
     def step(self, actions: Named) -> AgentsStep:
         """`actions` are those of `acting`."""
+
+
+@dataclass(frozen=True)
+class KnownStep:
+    """A `Stepper` whose one step is known."""
+
+    own: dict[str, Any]
+    turns: bool
+    known: AgentsStep
+
+    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
+        return self.known
+
+    def step(self, actions: Named) -> AgentsStep:
+        return self.known
 
 
 class ParallelStepper:
@@ -333,6 +349,7 @@ class MultiAgentEnvironment(JoinedAgents):
     masks: whether infos hold action masks at some step, also where those of the first reset hold none. Then every agent
         that chooses has one, all ones where its info has none.
     origins: see `with_origins`.
+    raw: the spaces of observations and actions of each, as the environment has them.
     spaces: as agents see them. Raises SpaceError where there is no agent, or no state that is asked for.
     """
 
@@ -343,6 +360,7 @@ class MultiAgentEnvironment(JoinedAgents):
         own = stepper.own
         raw = {name: env.observation_space(own[name]) for name in names}
         actions = {name: Actions(env.action_space(own[name])) for name in names}
+        self.raw: dict[str, tuple[Space, Space]] = {name: (raw[name], actions[name].space) for name in names}
         infos = stepper.reset(None, None).infos  # spaces do not tell whether there are action masks in infos
         self.masks: bool = masks or any(ACTION_MASK in info for info in infos.values())
         flags = {name: mask_size(actions[name].space, infos.get(name, {}), self.masks) for name in names}
@@ -366,6 +384,18 @@ class MultiAgentEnvironment(JoinedAgents):
         self._state: dict[str, Any] = {name: _blank(own) for name, own in state.items()}
         self._unseen = {name: _blank(space) for name, space in seen.items()}
         self._begin()
+
+    @property
+    def over(self) -> set[str]:
+        """Whose part of the episode is over."""
+        return {name for name, status in self._status.items() if joint.ended(status)}
+
+    def before(self, step: AgentsStep) -> MultiAgentEnvironment:
+        """One that is where this one is, whose next reset or step is one that happened elsewhere."""
+        other = copy.copy(self)
+        other._seen, other._status = dict(self._seen), dict(self._status)
+        other._stepper = KnownStep(self._stepper.own, self._stepper.turns, step)
+        return other
 
     def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:
         """What is observed where these agents act and the others wait; nothing is stepped. first: of an episode."""

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Space, Spaces, choices
+from etude.base.spaces import ACTION_MASK, Spaces, choices
 from etude.envs.adapter import SpaceConversion
-from etude.envs.multi_agent import MultiAgentEnvironment
-from etude.envs.pettingzoo import AgentsStep, Named
+from etude.envs.multi_agent import AgentsStep, MultiAgentEnvironment
 from etude.multi_agent import joint
 from etude.serving import bodies
 from etude.serving.bodies import Refused
@@ -36,10 +35,7 @@ class AgentsServer(PolicyServer):
         if world.spaces.agents != spaces.agents:
             raise ConfigError("The environment that Clients name has other agents, or other spaces of them, by now.")
         self._world = world
-        own = world._stepper.own
-        self._raw: dict[str, tuple[Space, Space]] = {
-            name: (made.observation_space(own[name]), made.action_space(own[name])) for name in world.names
-        }
+        self._raw = world.raw
         super().__init__(
             address, SpaceConversion.of(world.observation_space, world.action_space), local=local, agents=world.names
         )
@@ -72,27 +68,26 @@ class AgentsServer(PolicyServer):
         if kind == "log_action":
             raise Refused(422, "Actions of the client's own are for environments of one agent.")
         own, ends = self._open[name], kind == "end"
-        world = copy.copy(self._world if own.world is None else own.world)
-        world._seen, world._status = dict(world._seen), dict(world._status)
+        world = own.world or self._world
+        over = world.over
         observations = {
             agent: bodies.value_of(self._raw[agent][0], given, f"observation.{agent}")
             for agent, given in self._by_agent(body, "observation").items()
         }
         masks = self._by_agent(body, ACTION_MASK)
         infos = {agent: {ACTION_MASK: self._mask(agent, mask)} for agent, mask in masks.items()}
-        over = {} if own.world is None else {name: how for name, how in world._status.items() if joint.ended(how)}
-        ended = self._ended_now(body, ends, over, [*observations, *world.names])
+        ended = self._ended_now(body, ends, over)
         acting = tuple(agent for agent in observations if agent not in ended)
-        if again := sorted(over.keys() & {*observations, *ended}):
+        if again := sorted(over & {*observations, *ended}):
             raise Refused(422, f"{again[0]} has ended before; an agent that ended takes no part in the rest.")
         if not (acting or ends):
             raise Refused(422, "observation: expected that of an agent at least that acts now; else end the episode.")
-        world._stepper = _Told(AgentsStep(acting, observations, infos, reward, ended), world._stepper)
+        world = world.before(AgentsStep(acting, observations, infos, reward, ended))
         with refusing():
             if own.world is None:
                 joined, each, terminated = world.reset()[0], np.zeros(len(world.names)), False
             else:
-                joined, earned, terminated, *_ = world.step(np.zeros(world.action_space.shape))
+                joined, earned, terminated, *_ = world.step(np.zeros(world.action_space.shape or ()))
                 each = earned.each
             seen = self._observations.gather([joined], [{}])
         own.world = world
@@ -103,7 +98,7 @@ class AgentsServer(PolicyServer):
         return Post("end" if ends else "act", name, seen, each[None], convert=plain, terminated=ends and terminated,
                     truncated=ends and not terminated)  # fmt: skip
 
-    def _ended_now(self, body: dict[str, Any], ends: bool, over: Named, present: list[str]) -> dict[str, int]:
+    def _ended_now(self, body: dict[str, Any], ends: bool, over: set[str]) -> dict[str, int]:
         """Who ended with this post, and how: where the episode ends, everyone."""
         told = self._by_agent(body, "ended")
         for agent, how in told.items():
@@ -116,7 +111,7 @@ class AgentsServer(PolicyServer):
         if not (terminated or truncated):
             raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
         rest = joint.TERMINATED if terminated else joint.TRUNCATED
-        return {agent: found.get(agent, rest) for agent in present if agent not in over}
+        return {agent: found.get(agent, rest) for agent in self._raw if agent not in over}
 
     def _by_agent(self, body: dict[str, Any], what: str) -> dict[str, Any]:
         """An object by agent of a body; {} where there is none."""
@@ -127,18 +122,3 @@ class AgentsServer(PolicyServer):
 
     def _mask(self, agent: str, mask: Any) -> np.ndarray:
         return bodies.numbers(mask, f"action_mask.{agent}", (sum(choices(self._raw[agent][1])),)) != 0
-
-
-class _Told:
-    """A `Stepper` whose next step is known. like: the one that it takes the place of."""
-
-    def __init__(self, step: AgentsStep, like: Any):
-        self._step, self.own, self.turns = step, like.own, like.turns
-
-    def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
-        """See `Stepper`."""
-        return self._step
-
-    def step(self, actions: Named) -> AgentsStep:
-        """See `Stepper`."""
-        return self._step

@@ -16,6 +16,7 @@ import threading
 import time
 import urllib.parse
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -190,8 +191,9 @@ class HttpServer:
             extra = [(b"retry-after", b"0")]
         if status != 304:
             extra = [(b"content-type", kind.encode()), (b"content-length", str(len(data)).encode()), *extra]
-        await send({"type": "http.response.start", "status": status, "headers": extra})
-        await send({"type": "http.response.body", "body": b"" if status == 304 else data})
+        with suppress(RuntimeError):  # the client has closed the connection meanwhile
+            await send({"type": "http.response.start", "status": status, "headers": extra})
+            await send({"type": "http.response.body", "body": b"" if status == 304 else data})
 
     def _route(self, scope: Any) -> tuple[Route, tuple[str, ...]]:
         allowed = []
