@@ -81,7 +81,7 @@ class Stepper(Protocol):
         """`actions` are those of `acting`."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class KnownStep:
     """A `Stepper` whose one step is known."""
 
