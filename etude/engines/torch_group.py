@@ -116,7 +116,10 @@ class ReplicatedTorchEngine(TorchEngine):
             f"{name}.{variable}"
             for name, part in self.layout.parts.items()
             for variable in sorted(part.frozen)  # sets of texts have another order in each process
-            if not part.portable and not part.fixed and part.target_of is None and self._values[f"{name}.{variable}"].is_floating_point()
+            if not part.portable
+            and not part.fixed
+            and part.target_of is None
+            and self._values[f"{name}.{variable}"].is_floating_point()
         ]
 
     def _learned(self, batches: Batch, drawn: dict[str, np.ndarray], hyper: dict[str, float]) -> Update:

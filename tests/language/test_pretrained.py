@@ -239,6 +239,7 @@ def test_algorithms_over_whole_games_take_it(folders, tmp_path):
         clone = run.engine.weights()
     scored = None
     for name, own in (
+        ("ilql", {**recorded, "clone": False}),
         ("dpo", recorded),
         ("reward_model", recorded),
         ("grpo", {**played, "group_size": 4}),
@@ -248,13 +249,22 @@ def test_algorithms_over_whole_games_take_it(folders, tmp_path):
         with etude.Run(name, sums, network=pretrained, start_from=start, seed=1, **own) as run:
             first, model = run.engine.weights(), run.engine.layout.parts["actor.policy"]._model
             assert sum(value.size for value in first.values()) < 0.4 * sum(x.numel() for x in model.parameters())
-            run.train(60 if own is not recorded else 3)
+            run.train(3 if "data" in own else 60)
             last = run.engine.weights()
             changed = {each.split(".")[0] for each in first if not np.array_equal(first[each], last[each])}
-            assert changed == {"reward_model": {"reward_model"}, "rlhf": {"actor", "critic"}}.get(name, {"actor"})
+            expected = {
+                "ilql": {"critic", "critic_target"},
+                "reward_model": {"reward_model"},
+                "rlhf": {"actor", "critic"},
+            }
+            assert changed == expected.get(name, {"actor"})
             policy = {each: value for each, value in clone.items() if each in first}
             assert all(np.array_equal(first[each], value) for each, value in policy.items()) and policy
-            same = {each: first[each.replace("actor", "reference")] for each in policy if name != "reward_model"}
+            same = {
+                each: first[each.replace("actor", "reference")]
+                for each in policy
+                if name not in ("reward_model", "ilql")
+            }
             assert all(np.array_equal(last[each.replace("actor", "reference")], same[each]) for each in same)
         if name == "reward_model":
             scored = {each: value for each, value in last.items() if each.startswith("reward_model")}

@@ -1,5 +1,7 @@
 """Networks that a user wrote for actor and critic."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from etude.algorithms.dqn import DQN, DQNConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.sac import SAC, SACConfig
 from etude.algorithms.td3 import TD3, TD3Config
+from etude.base.cores import Busy
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.networks import ActorCritic, Mlp
@@ -138,3 +141,18 @@ def test_modules_act_in_inference_mode_and_learn_in_training_mode(engine_name, t
         values = run.engine.act(one)
     with etude.load(tmp_path / "run.etude", config=run.agent.config) as again:
         np.testing.assert_array_equal(again.engine.act(one), values)
+
+
+def test_processes_average_the_statistics_of_modules_in_one_order(engine_name):
+    if engine_name != "torch":
+        pytest.skip("a process for each replica")
+    import torch
+
+    from etude.engines.torch_group import ReplicatedTorchEngine
+
+    def network():
+        return torch.nn.Sequential(*[torch.nn.BatchNorm1d(3) for _ in range(8)], torch.nn.Linear(3, 4))
+
+    alone = SimpleNamespace(group=SimpleNamespace(size=1), device="cpu")
+    engine = ReplicatedTorchEngine(DQN(DQNConfig(network=network)), CHOICES, 0, alone, Busy())
+    assert len(engine._moved) == 16 and engine._moved == sorted(engine._moved)
