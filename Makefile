@@ -83,7 +83,7 @@ lowest:
 docs: $(VENV)/.ready-docs
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --quiet --strict
 
-docs-check: docs
+docs-check: docs $(VENV)/.ready-test
 	@$(PIP) "playwright>=1.50" "pytest>=8"
 	-npm install --silent --no-save --prefix build/npm onnxruntime-web@1.30.0
 	$(PY) -m pytest --noconftest -rs tests/docs/site_in_browser.py tests/board/board_in_browser.py \
