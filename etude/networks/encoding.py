@@ -14,6 +14,7 @@ import numpy as np
 
 from etude import ops
 from etude.base import spaces
+from etude.base.errors import NetworkError
 from etude.base.spaces import (
     ACTION_MASK,
     Box,
@@ -21,6 +22,7 @@ from etude.base.spaces import (
     Hybrid,
     MultiDiscrete,
     Space,
+    Tokens,
     is_float_image,
     is_image,
 )
@@ -28,6 +30,7 @@ from etude.base.trees import Tree
 from etude.networks.specs import Filters, filters_for
 
 Path = tuple[Any, ...]
+WIDEST = 4_000_000  # numbers of a text in tokens
 
 
 def leaves(space: Space) -> list[tuple[Path, Space]]:
@@ -40,7 +43,14 @@ def width(space: Space) -> int:
     if isinstance(space, Discrete):
         return int(space.n)
     if isinstance(space, MultiDiscrete):
-        return int(space.nvec.sum())
+        size = int(space.nvec.sum())
+        if isinstance(space, Tokens) and size > WIDEST:
+            raise NetworkError(
+                f"A game of {space.context:,} tokens of {len(space.vocabulary):,} different ones is {size:,} one-hot "
+                f"numbers, and a layer has weights for at most {WIDEST:,}. Give TokenEnvironment a smaller context, or "
+                "take an algorithm that reads whole games (bc, ilql, grpo, ...), whose network is a Transformer."
+            )
+        return size
     if isinstance(space, Hybrid):
         return width(space.numbers) + width(space.choices)
     return math.prod(space.shape or ())

@@ -25,6 +25,7 @@ from etude.networks.specs import Mlp, Transformer
 from etude.networks.units import LayerUnits, Record, flattened
 
 Values = Mapping[str, Any]
+LARGEST = 2**28  # numbers in a state
 SLOWEST = 10_000.0  # the wavelength of the slowest rotary position, over 2 pi steps
 
 
@@ -43,6 +44,12 @@ class TransformerArchitecture:
         self._tied = spec.tied and outputs == _tokens(space)
         self._kept = spec.context - 1  # steps
         self.state_size: int = 1 + 2 * spec.layers * self._kept * spec.attention
+        if self.state_size > LARGEST:
+            raise ConfigError(
+                f"Transformer: context = {spec.context:,}, layers = {spec.layers}, width = {spec.width}: the keys and "
+                f"values of an environment are {self.state_size:,} numbers; expected at most {LARGEST:,}. Give a "
+                "smaller context, also to TokenEnvironment."
+            )
         self.parameters: dict[str, Parameter] = dict(self._before.parameters)
         if spec.positions == "learned":
             self.parameters["position"] = Parameter((spec.context, spec.width), "fan_in", spec.width, 1.0)

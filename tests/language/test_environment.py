@@ -10,7 +10,7 @@ import pytest
 from gymnasium.spaces import Text
 
 import etude
-from etude.base.errors import ConfigError, DataError, EnvironmentFault, SpaceError
+from etude.base.errors import ConfigError, DataError, EnvironmentFault, NetworkError, SpaceError
 from etude.envs import check_environment
 from etude.language import Characters, TokenEnvironment, Wordle, game_of, words
 
@@ -104,6 +104,38 @@ def test_a_run_names_the_episode_of_what_it_cannot_see():
     run = etude.Run("dqn", lambda: TokenEnvironment(Talk("c", "ccc", "c"), context=5), seed=0)
     with pytest.raises(EnvironmentFault, match=r"episode 0.*more than context=5"):
         run.train(50)
+
+
+def test_a_prompt_of_a_megabyte_is_one_clear_error_where_no_network_could_read_it():
+    def make():
+        return TokenEnvironment(Talk("c" * 2**20, "c"), context=2**20 + 5)
+
+    for algorithm in ("dqn", "ppo"):
+        with pytest.raises(NetworkError, match="1,048,581 tokens of 5 different ones is 6,291,487 one-hot numbers"):
+            etude.Run(algorithm, make, engine="torch")
+    with pytest.raises(ConfigError, match="context = 1,048,582, layers = .* the keys and values of an environment are"):
+        etude.Run("grpo", make, engine="torch")
+
+
+def test_what_an_environment_says_late_loses_nothing(tmp_path):
+    class Later(Talk):
+        said = 0
+
+        def step(self, action):
+            type(self).said += 1
+            heard, *rest = super().step(action)
+            return (heard + "x" if self.said == 30 else heard, *rest)
+
+    def make():
+        return Later("c", "", "cc")
+
+    run = etude.Run("dqn", make, run_dir=tmp_path / "run", seed=0, learning_starts=8, engine="torch")
+    with pytest.raises(EnvironmentFault, match=r"character 2 of a text, 'x' in 'ccx', is no token of"):
+        run.train(500)
+    run.close()
+    with etude.load(tmp_path / "run", env=make) as again:
+        assert again.step == run.step > 30
+        again.train(20)
 
 
 def test_a_window_slides_over_a_long_game():
