@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
@@ -69,7 +70,11 @@ class Evolve(OfStudies):
 def main(arguments: Sequence[str]) -> int:
     """Evolve, with a live table; then say where the best member is."""
     if goes_on(arguments):
-        return _resume(parse(Evolve, with_address(arguments), "evolve"), arguments)
+        options: Any = parse(Evolve, with_address(arguments), "evolve")
+        where = executor(options.jobs, options.devices, options.ray)
+        changed = resumed_options(options, arguments, ("device", "workers", "steps"))
+        with Evolution.load(options.resume, trust=options.trust, executor=where, **changed) as evolution:
+            return _carry_out(evolution, options.quiet)
     algorithm, env, options, config = asked(arguments, Evolve, "evolve", ", or --resume FOLDER alone")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {**run_arguments(options), "data": data_sources(options.data)}
@@ -80,14 +85,6 @@ def main(arguments: Sequence[str]) -> int:
         algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,
         **{name: value for name, value in given.items() if value is not None},
     ) as evolution:  # fmt: skip
-        return _carry_out(evolution, options.quiet)
-
-
-def _resume(options: Evolve, rest: Sequence[str]) -> int:
-    assert options.resume is not None
-    where = executor(options.jobs, options.devices, options.ray)
-    changed = resumed_options(options, rest, ("device", "workers", "steps"))
-    with Evolution.load(options.resume, trust=options.trust, executor=where, **changed) as evolution:
         return _carry_out(evolution, options.quiet)
 
 

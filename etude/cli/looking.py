@@ -93,17 +93,13 @@ def doctor(arguments: Sequence[str]) -> int:
     say("\nEngines")
     found = {engine: [(part, version(part)) for part in parts] for engine, parts in ENGINES.items()}
     usable = [engine for engine, parts in found.items() if all(number for _, number in parts)]
-    rows([(engine, _engine(engine, parts, engine in usable)) for engine, parts in found.items()], indent="  ")
+    told = {engine: ", ".join(f"{part} {number}" for part, number in parts) for engine, parts in found.items()}
+    told |= {engine: f"not installed: pip install 'etude[{engine}]'" for engine in found if engine not in usable}
+    rows(told.items(), indent="  ")
     say(f"  `--engine auto` takes {usable[0]}." if usable else "  None: pip install 'etude[jax]'")
     say("\nLibraries")
     rows([(library, version(library) or "not installed") for library in LIBRARIES], indent="  ")
     return 0 if usable else 1
-
-
-def _engine(engine: str, parts: list[tuple[str, str | None]], usable: bool) -> str:
-    if usable:
-        return ", ".join(f"{part} {number}" for part, number in parts)
-    return f"not installed: pip install 'etude[{engine}]'"
 
 
 def _gpu() -> str:
@@ -220,7 +216,14 @@ def data(arguments: Sequence[str]) -> int:
         spaces = replace(examine(options.env, play=False).spaces, action=action_space_of(options.env))
     found = inspect(names[0] if len(names) == 1 else names, spaces)
     _describe(found)
-    _damage(found)
+    for text in list(found.damaged.values())[:SHOWN]:
+        say(f"damaged: {text}")
+    if len(found.damaged) > SHOWN:
+        say(f"damaged: {len(found.damaged) - SHOWN} more files")
+    for path in found.unfinished[:SHOWN]:
+        say(f"unfinished: {path} is being written, or was when its process ended. A resumed run records it again.")
+    for path in found.superseded[:SHOWN]:
+        say(f"superseded: {path} holds steps that a resumed run recorded again. It can be removed.")
     return 1 if found.damaged or found.unfinished else 0
 
 
@@ -238,26 +241,12 @@ def _describe(found: Inspection) -> None:
     if found.returns:
         lengths = np.array(found.lengths)
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
-        _histogram(np.array(found.returns))
+        returns = np.array(found.returns)
+        say(f"returns       mean {returns.mean():.2f}, standard deviation {returns.std():.2f}")
+        counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)
+        bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
+        rows([(f"{low:.1f}", f"to {high:.1f}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
+              for low, high, count in bars], indent="  ")  # fmt: skip
     for i, text in enumerate(found.texts):
         say(f"episode {i}, return {found.returns[i]:g}")
         say(indent(printable(text, LONGEST), "  "))
-
-
-def _histogram(returns: np.ndarray) -> None:
-    say(f"returns       mean {returns.mean():.2f}, standard deviation {returns.std():.2f}")
-    counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)
-    bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-    rows([(f"{low:.1f}", f"to {high:.1f}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
-          for low, high, count in bars], indent="  ")  # fmt: skip
-
-
-def _damage(found: Inspection) -> None:
-    for text in list(found.damaged.values())[:SHOWN]:
-        say(f"damaged: {text}")
-    if len(found.damaged) > SHOWN:
-        say(f"damaged: {len(found.damaged) - SHOWN} more files")
-    for path in found.unfinished[:SHOWN]:
-        say(f"unfinished: {path} is being written, or was when its process ended. A resumed run records it again.")
-    for path in found.superseded[:SHOWN]:
-        say(f"superseded: {path} holds steps that a resumed run recorded again. It can be removed.")

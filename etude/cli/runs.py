@@ -5,8 +5,8 @@ Runs are named by directory, a checkpoint file, or the file of an agent of one's
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -189,7 +189,7 @@ def plot(arguments: Sequence[str]) -> int:
     runs = _readable(found, paths, options.metric)
     alone = found[0] if len(found) == len(runs) == 1 and options.kind == "curves" else None
     output = _picture(options, alone)
-    try:
+    with _drawn(output):
         if alone is not None:
             draw_run(runs[0], output, options.style)
         else:
@@ -202,13 +202,6 @@ def plot(arguments: Sequence[str]) -> int:
                 say(f"All lines are of one metric, {comparison.quantity}. Another one: --metric {other}")
             for note in comparison.notes:
                 say(note)
-    except OSError as error:
-        if error.errno in (errno.EMFILE, errno.ENFILE):
-            raise
-        raise ConfigError(
-            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
-        ) from error
-    say(f"Drawn: {output}")
     return 0
 
 
@@ -269,43 +262,42 @@ def estimate(arguments: Sequence[str]) -> int:
     names, rest = split_positionals(arguments)
     options: EstimateOptions = parse(EstimateOptions, rest, "estimate RUN")
     path = one_run(names, "estimate")
+    from etude.estimation import EstimateRequest, Estimator, FQEConfig
+    from etude.report.plots import draw_estimates
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
-        _report(run, options)
-    return 0
-
-
-def _report(run, options: EstimateOptions) -> None:
-    from etude.estimation import EstimateRequest, Estimator, FQEConfig
-
-    request = EstimateRequest(
-        data=options.data,
-        methods=options.methods,
-        confidence=options.confidence,
-        gamma=options.gamma,
-        explore=options.explore,
-        explorer=None if options.explorer is None else explorer(options.explorer),
-        softened=options.softened,
-        model=None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps),
-        episodes=options.episodes,
-        seed=options.seed,
-    )
-    found = Estimator(run, request)()
-    say(f"{run.algorithm} on {run.environment} after {run.step:,} steps, from {options.data}:")
+        request = EstimateRequest(
+            data=options.data,
+            methods=options.methods,
+            confidence=options.confidence,
+            gamma=options.gamma,
+            explore=options.explore,
+            explorer=None if options.explorer is None else explorer(options.explorer),
+            softened=options.softened,
+            model=None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps),
+            episodes=options.episodes,
+            seed=options.seed,
+        )
+        found = Estimator(run, request)()
+        say(f"{run.algorithm} on {run.environment} after {run.step:,} steps, from {options.data}:")
     rows(found.rows(), indent="  ")
     say(f"The behaviour's own value is {found.behaviour:.4g}.")
     for note in found.notes:
         say(note)
     if options.output is not None:
-        _draw(found, options.output)
+        with _drawn(options.output):
+            draw_estimates(found, options.output)
+    return 0
 
 
-def _draw(found, output: Path) -> None:
-    from etude.report.plots import draw_estimates
-
+@contextmanager
+def _drawn(output: Path) -> Iterator[None]:
+    """Says that a picture is drawn. ConfigError where it cannot be written."""
     try:
-        draw_estimates(found, output)
+        yield
     except OSError as error:
+        if error.errno in (errno.EMFILE, errno.ENFILE):
+            raise
         raise ConfigError(
             f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
         ) from error

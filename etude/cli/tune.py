@@ -73,11 +73,13 @@ class Tune(OfStudies):
 def tune(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
     if goes_on(arguments):
-        return _resume(parse(Tune, with_address(arguments), "tune"), arguments)
-    return _tune(*asked(arguments, Tune, "tune", ", or --resume FOLDER alone"))
+        options: Any = parse(Tune, with_address(arguments), "tune")
+        from etude.tuning import Study
 
-
-def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
+        changed = resumed_options(options, arguments, ("device", "workers", "trials", "steps"))
+        where = executor(options.jobs, options.devices, options.ray)
+        return _carry_out(Study.load(options.resume, trust=options.trust, executor=where, **changed), options.quiet)
+    algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
     from etude.training.assembly.agents import config_for
     from etude.tuning import Study
 
@@ -88,16 +90,6 @@ def _tune(algorithm: str, env: str, options: Any, config: Any) -> int:
         executor=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
         **given, **run_arguments(options),
     )  # fmt: skip
-    return _carry_out(study, options.quiet)
-
-
-def _resume(options: Tune, rest: Sequence[str]) -> int:
-    from etude.tuning import Study
-
-    assert options.resume is not None
-    changed = resumed_options(options, rest, ("device", "workers", "trials", "steps"))
-    where = executor(options.jobs, options.devices, options.ray)
-    study = Study.load(options.resume, trust=options.trust, executor=where, **changed)
     return _carry_out(study, options.quiet)
 
 
@@ -394,8 +386,9 @@ def _conclude_sweep(sweep: Sweep, options: Any, arguments: Sequence[str]) -> int
     header, lines = result.table()
     rows([header, *lines])
     say(f"\n{result.summary()}")
-    for reason, seeds in _by_reason(sweep.failed).items():
-        say(f"\nFailed, and saved before: seed {', '.join(map(str, seeds))}. {reason}")
+    for reason in dict.fromkeys(sweep.failed.values()):
+        seeds = ", ".join(str(seed) for seed, why in sweep.failed.items() if why == reason)
+        say(f"\nFailed, and saved before: seed {seeds}. {reason}")
     if code:
         folder = [] if options.folder else ["--folder", str(sweep.folder)]
         command = shlex.join(["etude", "sweep", *arguments, *folder])
@@ -406,11 +399,3 @@ def _conclude_sweep(sweep: Sweep, options: Any, arguments: Sequence[str]) -> int
     rows([(f"etude evaluate {best}", "the return of one run over 20 episodes"),
           (f"etude plot {sweep.folder}", "the mean learning curve")], indent="  ")  # fmt: skip
     return code
-
-
-def _by_reason(failed: dict[int, str]) -> dict[str, list[int]]:
-    """The seeds that failed, by reason."""
-    found: dict[str, list[int]] = {}
-    for seed, reason in failed.items():
-        found.setdefault(reason, []).append(seed)
-    return found

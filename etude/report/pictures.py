@@ -113,35 +113,28 @@ def picture(
 
     look: Any = {**_LOOK, **STYLES[style]}
     with rc_context(look):
-        figure = _new(path is None and window)
+        if path is None and window:
+            from matplotlib import pyplot  # the only place that opens windows
+
+            figure: Any = pyplot.figure()
+        else:
+            from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
+
+            if in_notebook():
+                show_figures(Figure)
+            figure = Figure()
         width, height = figure.get_size_inches()
         figure.set_size_inches(width if columns == 1 else WIDE, height * rows)
         yield figure
-        if path is not None:
-            _write(figure, Path(path))
-        elif window:
-            figure.show()
-
-
-def _new(window: bool) -> Any:
-    if window:
-        from matplotlib import pyplot  # the only place that opens windows
-
-        return pyplot.figure()
-    from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
-
-    if in_notebook():
-        show_figures(Figure)
-    return Figure()
-
-
-def _write(figure: Any, path: Path) -> None:
-    """Replace the picture whole, so that a viewer never sees half of one."""
-    kind = path.suffix.lstrip(".").lower() or FORMATS[0]
-    if kind not in FORMATS:
-        raise ConfigError(f"The picture {path} is none that etude writes; expected .png, .svg or .pdf.")
-    with replacing(path) as file:
-        figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)  # the same each time
+        if path is None:
+            if window:
+                figure.show()
+            return
+        kind = Path(path).suffix.lstrip(".").lower() or FORMATS[0]
+        if kind not in FORMATS:
+            raise ConfigError(f"The picture {path} is none that etude writes; expected .png, .svg or .pdf.")
+        with replacing(Path(path)) as file:  # whole, so that a viewer never sees half of one; the same bytes each time
+            figure.savefig(file, format=kind, metadata={"Date": None} if kind == "svg" else None)
 
 
 def grid(panels: int) -> tuple[int, int]:

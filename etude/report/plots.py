@@ -120,7 +120,8 @@ def draw_runs(
     found = runs if isinstance(runs, Comparison) else compared(runs, labels)
     if kind == "improvement":
         return _draw_improvement(found, path, style)
-    (columns, rows), names, across = grid(len(found.panels)), _names(found), _unit(found)
+    units = {run.unit for lines in found.panels.values() for line in lines for run in line.runs}
+    (columns, rows), names, across = grid(len(found.panels)), _names(found), " or ".join(sorted(units))
     with picture(path, columns, rows, style) as figure:
         panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
         for axes in panels[len(found.panels) :]:
@@ -171,10 +172,6 @@ def _counts(found: Comparison) -> dict[str, int]:
     for line in (line for lines in found.panels.values() for line in lines):
         counts[line.key] = max(counts.get(line.key, 0), len(line.runs))
     return counts
-
-
-def _unit(found: Comparison) -> str:
-    return " or ".join(sorted({run.unit for lines in found.panels.values() for line in lines for run in line.runs}))
 
 
 def _about(found: Comparison, kind: Kind, band: Band, statistic: Statistic) -> str:

@@ -149,10 +149,30 @@ def distributions(record: Record) -> dict[str, np.ndarray]:
 
 
 def _described(event: Evaluated | Estimated | Adjusted | Warned | Saved | Finished) -> Record:
-    if isinstance(event, Estimated):
-        return _estimates(event)
     if isinstance(event, Evaluated):
-        return _evaluated(event)
+        record: Record = {f"eval/{name}": value for name, value in event.metrics.items()}
+        if event.returns:
+            record["eval/mean_reward"] = event.mean
+        if event.lengths:  # unknown of an evaluation function
+            record |= {"eval/mean_ep_length": _mean(event.lengths), "eval/cut_off": event.cut_off}
+        if event.returns:
+            record["eval/returns"] = list(event.returns)
+        record |= {f"eval/mean_reward/{agent}": mean for agent, mean in event.mean_by_agent.items()}
+        record |= {f"eval/returns/{agent}": list(returns) for agent, returns in event.returns_by_agent.items()}
+        return {**record, "best": event.best}
+    if isinstance(event, Estimated):
+        record = {}
+        for name, each in event.estimates.items():
+            record |= {
+                f"estimate/{name}": each.value,
+                f"estimate/{name}_low": each.low,
+                f"estimate/{name}_high": each.high,
+                f"estimate/{name}_gain": each.gain,
+                f"estimate/{name}_effective_episodes": each.effective_episodes,
+                f"estimate/{name}_largest_weight": each.largest_weight,
+                "estimate/behaviour": each.behaviour,
+            }
+        return record | ({"notes": list(event.notes)} if event.notes else {})
     if isinstance(event, Adjusted):
         change = {"adjusted": event.name, "before": event.before, "after": event.after, "reason": event.reason}
         return change | {f"train/{event.name}": event.after}
@@ -161,34 +181,6 @@ def _described(event: Evaluated | Estimated | Adjusted | Warned | Saved | Finish
     if isinstance(event, Saved):
         return {"saved": event.path, "kind": event.kind}
     return {"finished": event.reason, "seconds": round(event.seconds, 3), "totals": event.totals}
-
-
-def _estimates(event: Estimated) -> Record:
-    found: Record = {}
-    for name, each in event.estimates.items():
-        found |= {
-            f"estimate/{name}": each.value,
-            f"estimate/{name}_low": each.low,
-            f"estimate/{name}_high": each.high,
-            f"estimate/{name}_gain": each.gain,
-            f"estimate/{name}_effective_episodes": each.effective_episodes,
-            f"estimate/{name}_largest_weight": each.largest_weight,
-            "estimate/behaviour": each.behaviour,
-        }
-    return found | ({"notes": list(event.notes)} if event.notes else {})
-
-
-def _evaluated(event: Evaluated) -> Record:
-    record: Record = {f"eval/{name}": value for name, value in event.metrics.items()}
-    if event.returns:
-        record["eval/mean_reward"] = event.mean
-    if event.lengths:  # unknown of an evaluation function
-        record |= {"eval/mean_ep_length": _mean(event.lengths), "eval/cut_off": event.cut_off}
-    if event.returns:
-        record["eval/returns"] = list(event.returns)
-    record |= {f"eval/mean_reward/{agent}": mean for agent, mean in event.mean_by_agent.items()}
-    record |= {f"eval/returns/{agent}": list(returns) for agent, returns in event.returns_by_agent.items()}
-    return {**record, "best": event.best}
 
 
 def _mean(values: Any) -> float:
