@@ -376,7 +376,7 @@ class LoopEnvironments:
         return self._observation, differs
 
     def warnings(self) -> list[str]:
-        """First signs that episodes do not follow from their seeds; see `hidden_state`."""
+        """First signs that episodes do not follow from their seeds."""
         new = [text for text, told in self._notes.items() if not told]
         self._notes.update(dict.fromkeys(new, True))
         return new
