@@ -15,6 +15,7 @@ from etude.envs import ConfiguredEnvironment
 from etude.envs.registry import imported_by
 from etude.presets import ATARI, ATARI_PREPROCESSING
 from etude.training.assembly.agents import environment_for
+from etude.training.assembly.described import environment_from
 
 PONG = "ALE/Pong-v5"
 WRAPPERS = ATARI_PREPROCESSING.wrappers
@@ -127,5 +128,5 @@ def test_a_run_that_was_saved_before_presets_wrapped_environments_gains_no_wrapp
         described = {**run.description(), "environment": PONG, "environment_is_named": True}
     for name in ("wrappers", "wrappers_are_named", "environment_args", "frame_stack"):
         described.pop(name)
-    env, made_with = etude.training.assembly.environment_from(described, None, {})
+    env, made_with = environment_from(described, None, {})
     assert environment_for(env, made_with["env_args"], made_with["wrappers"], made_with["frame_stack"]) == PONG
