@@ -1,18 +1,19 @@
 """What does each algorithm learn from recorded games of Wordle, beside what the games earned? Behaviour cloning, of all
 games and of the best tenth; Monte-Carlo values; ILQL.
 
-    python benchmarks/wordle.py [--words 100] [--games 20000] [--tokens words] [--seeds 1 2 3 4 5] [--only bc ilql]
-    python benchmarks/wordle.py --words 431 --games 100000 --tokens letters --engine torch --device cuda --seeds 1
+    python benchmarks/wordle.py [--jobs 2] [--seeds 1 2 3 4 5] [--only bc ilql] [--words 100] [--games 30000]
+    python benchmarks/wordle.py --words 431 --games 100000 --tokens letters --device cuda --seeds 1 --seconds 480
 
-Adds to wordle.json, cell by cell, and draws docs/figures/wordle.svg; a cell that is there with the same settings is not
-run again. Everything happens in this process, without a network. `--seconds` is the most that all cells take: none is
-begun after it, and the one that runs then ends with what it has learned. Seconds are wall time; processor seconds are
-beside them, of which others on the machine take little away.
+Adds to wordle.json, cell by cell, and draws docs/figures/wordle.svg; a cell that is there with the same settings is
+not run again. Nothing is downloaded. `--seconds` is the most that the cells of a process take: each method gets its
+share of what is left and ends then with what it has learned. Seconds are wall time; processor seconds, of which others
+on the machine take little away, are beside them. `--jobs` are processes with one thread each, between which seeds are
+divided; one job is this process alone, with the threads that it is given.
 
 Games are LMRL-Gym's (Abdulhai et al. 2023): `RandomMixture(0.33)`. Words are generated (`language.words`), or those of
 a file, one in each line. tokens: of letters, 34 different ones and up to 72 in a game, or of whole words, and of the
-colours in each place.
-Returns are means over `EPISODES` games with the best tokens (return), and with tokens that are drawn (sampled).
+colours in each place. Returns are means over `EPISODES` games with the best tokens (return), and with tokens that are
+drawn (sampled). The policy of mc and ilql is the clone, whose layers their values start from.
 
 adversarial: the set of the ILQL paper (Snell et al. 2022, section 5.2): games of an expert (greedy information), five
 times as many of `RandomMixture(0.5)`, and as many that begin as the expert does and say its first two words again from
@@ -23,9 +24,11 @@ walks: optimality in trlX's graph, from 1,000 random walks.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import statistics
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,22 +40,25 @@ import numpy as np
 import etude
 from etude import language
 from etude.base.data import Episode
+from etude.base.events import Learned
 from etude.explore import Sample
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "wordle.svg"
-SMART, BEST, EPISODES, EXPERTS = 0.33, 0.1, 500, 300
-METHODS = ("bc", "filtered_bc", "mc", "ilql")
+SMART, BEST, EPISODES, EXPERTS, FOREVER, PHASE = 0.33, 0.1, 500, 300, 1e9, 50
+METHODS = {"bc": 5, "filtered_bc": 1, "mc": 2, "ilql": 3}  # by their shares of the time
 SMALL = {
     "network": etude.Transformer(layers=2, width=64, heads=4, feedforward=128, context=37),
-    "batch_size": 128, "learning_rate": etude.Linear(2e-3, 0.0), "gradient_steps": 50,
+    "batch_size": 64, "learning_rate": etude.Linear(2e-3, 1e-4), "gradient_steps": 50,
 }  # fmt: skip
 LARGE = {
     "network": etude.Transformer(layers=4, width=128, heads=4, feedforward=512, context=73),
-    "batch_size": 256, "learning_rate": etude.Linear(1e-3, 0.0), "gradient_steps": 50,
+    "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50,
 }  # fmt: skip
 VALUES = {"beta": 16.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01, "clone": False}
-STEPS = {"words": {"bc": 1_500, "filtered_bc": 500, "mc": 1_000, "ilql": 1_500}}
-STEPS["letters"] = {"bc": 12_000, "filtered_bc": 4_000, "mc": 8_000, "ilql": 12_000}
+STEPS = {
+    "words": {"bc": 2_300, "filtered_bc": 500, "mc": 600, "ilql": 900},
+    "letters": {"bc": 20_000, "filtered_bc": 3_000, "mc": 6_000, "ilql": 9_000},
+}
 
 
 class Words:
@@ -151,6 +157,7 @@ class Seed:
         self.game, self.options, self.seed, self.deadline = game, options, seed, deadline
         self.steps = {name: max(1, int(n * options.scale)) for name, n in STEPS[game.tokens].items()}
         self.settings = SMALL if game.tokens == "words" else LARGE
+        self.until = deadline
         self._data: Any = None
         self._cloned: Any = None
 
@@ -162,32 +169,45 @@ class Seed:
         return self._data
 
     def run(self, algorithm: str, steps: int, data: Any = None, **changes: Any) -> etude.Run:
-        """A run that has learned; shorter where time is up."""
-        run = etude.Run(
-            algorithm, self.game, data=self.data if data is None else data, engine=self.options.engine,
-            device=self.options.device, seed=self.seed, **{**self.settings, **changes},
-        )  # fmt: skip
+        """A run that has learned: for so many steps, or as many as there is time for."""
+        data = self.data if data is None else data
+        given = {"engine": self.options.engine, "device": self.options.device, "seed": self.seed}
+        given |= {**self.settings, **changes}
+        if self.options.seconds < FOREVER:
+            few = dataclasses.replace(data, episodes=data.episodes[:1_000])
+            with etude.Run(algorithm, self.game, data=few, **given) as trial:
+                trial.train(PHASE)
+                began = time.perf_counter()
+                trial.train(2 * PHASE)
+                each = (time.perf_counter() - began) / (2 * PHASE)
+            steps = min(steps, max(1, int(0.9 * (self.until - time.perf_counter()) / each)))
+        run = etude.Run(algorithm, self.game, data=data, **given)
         for event in run.steps(steps):
-            if self.options.verbose:
-                print(event, flush=True)
-            if time.perf_counter() > self.deadline:
+            if self.options.verbose and isinstance(event, Learned):
+                print(event.step, event.losses, event.metrics, flush=True)
+            if time.perf_counter() > self.until:
                 break
         return run
 
     def cloned(self) -> dict[str, Any]:
-        """The weights that values start from."""
+        """The weights of the clone, and of values with the same layers but the last one."""
         if self._cloned is None:
             self.cell("bc")
-        return self._cloned
+        found, cloned = dict(self._cloned), {n: own for n, own in self._cloned.items() if ".after." not in n}
+        for part in ("critic", "critic_target"):
+            found |= {name.replace("actor.policy", part): own for name, own in cloned.items()}
+        return found
 
     def cell(self, name: str) -> dict[str, Any]:
         """What a method earns."""
+        if name not in METHODS:
+            of_words = Seed(dataclasses.replace(self.game, tokens="words"), self.options, self.seed, self.deadline)
+            return of_words.adversarial() if name == "adversarial" else self.walks()
         if name in ("mc", "ilql"):
             self.cloned()
-        elif name == "adversarial":
-            return self.adversarial()
-        elif name == "walks":
-            return self.walks()
+        now, later = time.perf_counter(), [method for method in self.options.only if method in METHODS]
+        share = METHODS[name] / sum(METHODS[method] for method in later[later.index(name) if name in later else 0 :])
+        self.until = now + share * (self.deadline - now)
         data_seconds = time.perf_counter()
         earned = float(self.data.returns.mean())
         began, used = time.perf_counter(), time.process_time()
@@ -199,9 +219,8 @@ class Seed:
             run = self.run("ilql", self.steps[name], monte_carlo=name == "mc", start_from=self.cloned(), **VALUES)
         seconds, processor = time.perf_counter() - began, time.process_time() - used
         found = {"return": self.played(run), "sampled": self.played(run, Sample()), "data": earned}
-        steps = run.history[-1].get("step") if run.history else None
         return rounded({
-            **found, "steps": steps, "seconds": seconds, "processor_seconds": processor,
+            **found, "steps": run.step, "seconds": seconds, "processor_seconds": processor,
             "data_seconds": began - data_seconds, "evaluation_seconds": time.perf_counter() - began - seconds,
         })  # fmt: skip
 
@@ -218,8 +237,7 @@ class Seed:
         others = sorted({each.action[0] for each in data.episodes[EXPERTS : 6 * EXPERTS]} - best)
         found: dict[str, Any] = {}
         for name, expectile in (("ilql", 0.95), ("single_step", 0.5)):
-            changes = {**VALUES, "expectile": expectile, "clone": True, "gamma": 1.0}
-            run = self.run("ilql", self.steps["ilql"], data=data, **changes)
+            run = self.run("ilql", ADVERSARIAL_STEPS, data=data, **{**VALUES, **ADVERSARIAL, "expectile": expectile})
             agent = run.engine.layout.bind(run.engine.weights())
             values = agent.critic_target.whole(np.zeros((1, 1), np.int32))[0, 0, 1:]
             q = np.minimum(*np.split(values, 2))
@@ -236,7 +254,11 @@ class Seed:
         return rounded({"return": found, "data": float(data.returns.mean()), "seconds": time.perf_counter() - began})
 
 
-WALK_STEPS = 600
+WALK_STEPS, ADVERSARIAL_STEPS = 400, 300
+ADVERSARIAL = {
+    "network": etude.Transformer(layers=2, width=32, heads=2, feedforward=128, context=37), "batch_size": 64,
+    "learning_rate": etude.Linear(3e-3, 0.0), "gamma": 1.0, "tau": 0.05, "cql_alpha": 0.0,
+}  # fmt: skip
 WALKS = {
     "network": etude.Transformer(layers=2, width=32, heads=4, feedforward=64, context=11), "batch_size": 64,
     "learning_rate": etude.Linear(2e-3, 0.0), "expectile": 0.9, "beta": 64.0, "tau": 0.02, "cql_alpha": 0.0,
@@ -283,14 +305,15 @@ def draw(held: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--words", default="100", help="how many, or a file with a word in each line")
-    parser.add_argument("--games", type=int, default=20_000)
+    parser.add_argument("--games", type=int, default=30_000)
     parser.add_argument("--tokens", choices=("words", "letters"), default="words")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
     parser.add_argument("--only", nargs="+", default=[*METHODS, "adversarial", "walks"])
     parser.add_argument("--engine", default="torch")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--scale", type=float, default=1.0, help="factor on all gradient steps")
-    parser.add_argument("--seconds", type=float, default=1e9, help="no cell is begun after")
+    parser.add_argument("--seconds", type=float, default=FOREVER, help="no cell is begun after")
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).with_suffix(".json"))
     options = parser.parse_args()
@@ -306,17 +329,34 @@ def main() -> None:
     part = held.get(name, {})
     if part.get("settings") != settings:
         part = {"settings": settings, "cells": {}, "summary": {}}
+
+    def keep(cells: dict[str, Any]) -> None:
+        part["cells"] |= cells
+        part["summary"] = summary(part["cells"])
+        held[name] = part
+        print(cells, flush=True)
+        measure.write(str(options.out), held)
+
+    def seed_alone(seed: str) -> dict:
+        with tempfile.TemporaryDirectory() as folder:
+            out = Path(folder) / "cells.json"
+            given = [*sys.argv[1:], "--jobs", "1", "--seeds", seed, "--out", str(out)]
+            command, limits = measure.script(Path(__file__).name, *given), dict.fromkeys(measure.LIMITS, "1")
+            with contextlib.suppress(ValueError):  # it tells its cells in JSON of its own
+                measure.process(command, **limits)
+            return measure.read(str(out))[name]["cells"]
+
+    if options.jobs > 1:
+        missing = [s for s in options.seeds if any(f"{method}/{s}" not in part["cells"] for method in options.only)]
+        measure.run_cells(list(map(str, missing)), options.jobs, seed_alone, lambda _, cells: keep(cells))
+        options.seeds = []
     for seed in options.seeds:
         own = Seed(game, options, seed, began + options.seconds)
         for method in options.only:
             key = f"{method}/{seed}"
             if key in part["cells"] or time.perf_counter() - began > options.seconds:
                 continue
-            part["cells"][key] = own.cell(method)
-            part["summary"] = summary(part["cells"])
-            held[name] = part
-            print(key, part["cells"][key], flush=True)
-            measure.write(str(options.out), held)
+            keep({key: own.cell(method)})
     if options.out == Path(__file__).with_suffix(".json"):
         draw(held)
 

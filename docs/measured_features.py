@@ -121,6 +121,22 @@ def _text_environments(held: dict[str, Any]) -> str:
     return f"mean returns differ by at most {most:.3f}; returns: random {learning['random']['return']:g}, {returns}"
 
 
+def _wordle(held: dict[str, Any]) -> str:
+    found = []
+    for name, part in held.items():
+        for method, own in part.get("summary", {}).items():
+            if method == "adversarial":
+                ranks = [own[key]["mean"] for key in ("ilql", "single_step")]
+                found.append(
+                    f"the expert's first word ranks above {ranks[0]:.0%} of others, {ranks[1]:.0%} single-step"
+                )
+            elif method == "walks":
+                found.append(f"graph walks {own['return']['mean']:.3f} (random {own['data']['mean']:.3f})")
+            else:
+                found.append(f"{name}: {method} {own['return']['mean']:.2f} (games {own['data']['mean']:.2f})")
+    return "; ".join(found)
+
+
 def _board(held: dict[str, Any]) -> str:
     seconds, live = held["opening"]["seconds"], held["live"]
     opened = f"{held['opening']['runs']} runs of {held['opening']['records']:,} records"
@@ -307,6 +323,7 @@ FEATURES = (
     Feature("stepping", "scaling.md", _stepping),
     Feature("sweep", "tuning.md", _sweep),
     Feature("text_environments", "language.md", _text_environments),
+    Feature("wordle", "language.md", _wordle),
     Feature("transformer", "algorithms/recurrent_ppo.md", _transformer),
     Feature("tuning", "tuning.md", _tuning),
 )
