@@ -93,20 +93,26 @@ def served(clients: int, posts: int) -> dict[str, float]:
     }
 
 
+def play_episode(env: gym.Env, client: serving.Client) -> int:
+    """How many steps it took."""
+    observation, _ = env.reset()
+    episode, terminated, truncated, played = client.start_episode(), False, False, 0
+    while not (terminated or truncated):
+        action = client.get_action(episode, observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        client.log_returns(episode, reward)
+        played += 1
+    client.end_episode(episode, observation, truncated)
+    return played
+
+
 def simulate(url: str, steps: int, found: multiprocessing.Queue) -> None:
     """A client that plays CartPole and acts for itself, in a process of its own: seconds of wall and of processor."""
     env, client, played, start = gym.make("CartPole-v1"), serving.Client(url, "local"), 0, (0.0, 0.0)
     while played < steps:
         if played > steps // 10 and not start[0]:
             start, from_step = (time.perf_counter(), time.process_time()), played
-        observation, _ = env.reset()
-        episode, terminated, truncated = client.start_episode(), False, False
-        while not (terminated or truncated):
-            action = client.get_action(episode, observation)
-            observation, reward, terminated, truncated, _ = env.step(action)
-            client.log_returns(episode, reward)
-            played += 1
-        client.end_episode(episode, observation, truncated)
+        played += play_episode(env, client)
     ended = time.perf_counter(), time.process_time()
     found.put((played - from_step, *(b - a for a, b in zip(start, ended, strict=True))))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import gymnasium as gym
 
 import etude
+from benchmarks.serving import play_episode
 from etude import serving
 
 PLACE = Path(__file__).with_suffix(".json")
@@ -30,13 +31,7 @@ def play(url: str, inference: str) -> None:
     with suppress(ConnectionError):
         while True:
             with suppress(serving.EpisodeLost):  # between two calls of `train` the server is closed
-                observation, _ = env.reset()
-                episode, terminated, truncated = client.start_episode(), False, False
-                while not (terminated or truncated):
-                    action = client.get_action(episode, observation)
-                    observation, reward, terminated, truncated, _ = env.step(action)
-                    client.log_returns(episode, reward)
-                client.end_episode(episode, observation, truncated)
+                play_episode(env, client)
 
 
 def learn(algorithm: str, inference: str, clients: int, seed: int) -> dict[str, float]:
