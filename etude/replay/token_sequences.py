@@ -130,6 +130,10 @@ class PreferencePairs(BestEpisodes):
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
         rows = self.rows(ring)
+        if n % 2:
+            raise ConfigError(
+                f"{n} games of one source in a batch; expected an even number, two of each pair. Learn from one source."
+            )
         ties, group = self._ties, self._group
         others = np.diff(group)[:, 0] - np.diff(ties)[:, 0]
         some = np.flatnonzero(others)

@@ -115,6 +115,8 @@ def test_pairs_are_games_that_began_alike_the_better_one_first(games):
     for prompt, returns in mixed.items():  # one of a pair is drawn uniformly, its partner among the others
         drawn = (began[:, 0] == prompt).all(1).mean()
         assert drawn == pytest.approx(len(returns) / sum(map(len, mixed.values())), abs=0.08)
+    with pytest.raises(ConfigError, match="3 games of one source in a batch; expected an even number"):
+        buffer.sample(1, 3)
     ring.reward[:] = 0.0
     ring.version += 1
     with pytest.raises(ConfigError, match="No two of 400 episodes began alike and differ in their returns"):
