@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import socket
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from pathlib import Path
 import gymnasium as gym
 
 import etude
+from benchmarks.serving import free_port, play_episode
 from etude import serving
 
 PLACE = Path(__file__).with_suffix(".json")
@@ -30,19 +30,12 @@ def play(url: str, inference: str) -> None:
     with suppress(ConnectionError):
         while True:
             with suppress(serving.EpisodeLost):  # between two calls of `train` the server is closed
-                observation, _ = env.reset()
-                episode, terminated, truncated = client.start_episode(), False, False
-                while not (terminated or truncated):
-                    action = client.get_action(episode, observation)
-                    observation, reward, terminated, truncated, _ = env.step(action)
-                    client.log_returns(episode, reward)
-                client.end_episode(episode, observation, truncated)
+                play_episode(env, client)
 
 
 def learn(algorithm: str, inference: str, clients: int, seed: int) -> dict[str, float]:
     """Seconds and environment steps until the goal, and the last mean return."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
+    address = f"127.0.0.1:{free_port()}"
     begin = time.perf_counter()
     each = [
         multiprocessing.Process(target=play, args=(f"http://{address}", inference), daemon=True) for _ in range(clients)

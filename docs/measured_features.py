@@ -170,11 +170,14 @@ def _evolving_gpts(held: dict[str, Any]) -> str:
 
 def _serving(held: dict[str, Any]) -> str:
     one, many, local = held["one connection"], held["100 clients"], held["local"]
+    policy, policies = held["a policy, one connection"], held["a policy, 100 clients"]
     return (
         f"one connection: {one['actions per second']:,} actions/s (goal 1,500), 99 % within {one['p99 ms']:.2g} ms "
         f"(goal 5); {many['clients']} clients: {many['actions per second']:,} actions/s, {many['errors']} errors; "
         f"acting for itself: {local['share']:.0%} of the steps/s of an environment in process, "
-        f"{local['share by processor time of the client']:.0%} by processor time (goal 80 %)"
+        f"{local['share by processor time of the client']:.0%} by processor time (goal 80 %); "
+        f"`etude serve`: {policy['actions per second']:,} actions/s, 99 % within {policy['p99 ms']:.2g} ms; "
+        f"100 clients: {policies['actions per second']:,} actions/s"
     )
 
 

@@ -38,6 +38,8 @@ class Resume:
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
     env: str | None = None  # another environment with the same spaces; None: as before
     serve: str | None = None  # listen at HOST:PORT for clients; --env then names their spaces, as --spaces of train
+    certificate: Path | None = None  # PEM file, for clients of --serve that connect over https
+    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
     replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
     output: str | None = None  # folder to record all episodes in; None: as before
     output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before
@@ -152,8 +154,7 @@ def _changed(options: Any) -> dict[str, Any]:
     saved = {field.name: field.default for field in dataclasses.fields(options)}.get("set")
     if saved is not None and options.set != saved:
         given["config"] = options.set
-    if options.serve is not None:
-        if options.env is None:
-            raise ConfigError("--serve goes with --env, which names the spaces of what clients play.")
-        given["env"] = played_by(options.serve, options.env)
+    if options.serve is not None and options.env is None:
+        raise ConfigError("--serve goes with --env, which names the spaces of what clients play.")
+    given["env"] = played_by(options, options.env)
     return {name: value for name, value in given.items() if value is not None}

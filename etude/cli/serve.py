@@ -86,5 +86,9 @@ class Checkpoints:
             return None
         with trained(file, "last", None, trust=self._trust) as run:
             policies = policies_of(run.policy, run.actor())
+            if self._loaded is None and (others := sorted(run.policy.translation.conversions.keys() - policies)):
+                say(
+                    f"{', '.join(others)} of {self._path} not served: the policy is a league or a function, no network."
+                )
         self._loaded = file, found
         return policies

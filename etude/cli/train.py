@@ -188,6 +188,8 @@ class Train:
     estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
     serve: str | None = None  # listen at HOST:PORT for clients, which play in the place of ENV
     spaces: str | None = None  # of what the clients of --serve play: an environment that has them, or a JSON file
+    certificate: Path | None = None  # PEM file, for clients of --serve that connect over https
+    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
     # -- display
     verbose: Verbose = False  # print every event instead of a progress bar
     quiet: Quiet = False  # print nothing but errors
@@ -407,7 +409,7 @@ def train(arguments: Sequence[str]) -> int:
     elif options.adapt:
         given["config"] = dataclasses.replace(config, adapt=options.adapt)
     output = None if options.output is None else Output(str(options.output), options.output_format)
-    with Run(algorithm, played_by(options.serve, env), **given) as run:
+    with Run(algorithm, played_by(options, env), **given) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         name = f"{algorithm}-{env}-s{options.seed}"
         run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))
@@ -417,12 +419,17 @@ def train(arguments: Sequence[str]) -> int:
             return carry_out(run, options.steps, schedule, display, output)
 
 
-def played_by(serve: str | None, env: Any) -> Any:
+def played_by(options: Any, env: Any) -> Any:
     """The environment of a run, or what listens for clients that play it. ETUDE_TOKEN holds their token."""
-    if serve is None:
+    if options.serve is None:
+        if options.certificate or options.key:
+            raise ConfigError("--certificate and --key are for clients: they go with --serve HOST:PORT.")
         return env
     from etude.serving import Clients
 
-    clients = Clients(serve, env, token=os.environ.get("ETUDE_TOKEN"))
-    say(f"Clients play: they connect to http://{serve}")
+    files = [None if file is None else str(file) for file in (options.certificate, options.key)]
+    clients = Clients(
+        options.serve, env, token=os.environ.get("ETUDE_TOKEN"), ssl_certfile=files[0], ssl_keyfile=files[1]
+    )
+    say(f"Clients play: they connect to {'http' if files[0] is None else 'https'}://{options.serve}")
     return clients

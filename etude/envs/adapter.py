@@ -165,8 +165,8 @@ class Translation(Protocol):
 def translation_of(env: Any, layout: SpaceConversion) -> Translation:
     """What translates for an environment with this layout."""
     if isinstance(env, FrameStack):
-        return StackedTranslation(env, layout)
-    return JointTranslation(env, layout) if isinstance(env, MultiAgentEnvironment) else AgentTranslation(layout)
+        return _StackedTranslation(env, layout)
+    return _JointTranslation(env, layout) if isinstance(env, MultiAgentEnvironment) else AgentTranslation(layout)
 
 
 class AgentTranslation:
@@ -198,7 +198,7 @@ class AgentTranslation:
         return int(own) if self._discrete else own
 
 
-class StackedTranslation(AgentTranslation):
+class _StackedTranslation(AgentTranslation):
     """Of one agent whose observations are stacked frames: takes single frames, and keeps the last ones."""
 
     def __init__(self, env: FrameStack, layout: SpaceConversion):
@@ -219,7 +219,7 @@ class StackedTranslation(AgentTranslation):
         return seen
 
 
-class JointTranslation:
+class _JointTranslation:
     """Of several agents: dicts by agent, of those that act now."""
 
     frames, frame = 1, None

@@ -163,7 +163,7 @@ class Generators:
         )
 
 
-class FirstCalls:
+class _FirstCalls:
     """A function of an environment, with an eye on the global generators at its first calls.
 
     note: told of what is seen. Where the function stands in `functions`, at `place`, it stands alone again afterwards.
@@ -241,7 +241,7 @@ class LoopEnvironments:
         self._kept_info = KeptInfo(self.info_names, self._note)
         self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         for functions in (self._step_functions, self._reset_functions):
-            FirstCalls(functions, 0, self._note)
+            _FirstCalls(functions, 0, self._note)
         for text in statistics_in(self._envs[0]):
             self._note(text)
         self._episode = [-1] * count

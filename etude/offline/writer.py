@@ -46,7 +46,7 @@ class ShardFile(Protocol):
         """Complete the file. about: all that is known of it, as plain data."""
 
 
-class ShardFormat(NamedTuple):
+class _ShardFormat(NamedTuple):
     """How shards of one format are made, from (path, spaces, compression, what is known before, size in bytes)."""
 
     make: Callable[[Path, Spaces, str, dict[str, Any], int], ShardFile]
@@ -60,14 +60,14 @@ def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], ShardFile])
 
 
 SHARD_FORMATS = {
-    "parquet": ShardFormat(_of_any_size(ParquetShard), ".parquet", ParquetShard.COMPRESSIONS),
-    "hdf5": ShardFormat(Hdf5Shard, ".h5", Hdf5Shard.COMPRESSIONS),
-    "jsonl": ShardFormat(_of_any_size(JsonLinesShard), ".jsonl", JsonLinesShard.COMPRESSIONS),
-    "minari": ShardFormat(_of_any_size(MinariShard), "-v0", MinariShard.COMPRESSIONS),
+    "parquet": _ShardFormat(_of_any_size(ParquetShard), ".parquet", ParquetShard.COMPRESSIONS),
+    "hdf5": _ShardFormat(Hdf5Shard, ".h5", Hdf5Shard.COMPRESSIONS),
+    "jsonl": _ShardFormat(_of_any_size(JsonLinesShard), ".jsonl", JsonLinesShard.COMPRESSIONS),
+    "minari": _ShardFormat(_of_any_size(MinariShard), "-v0", MinariShard.COMPRESSIONS),
 }
 
 
-class ShardWriter:
+class _ShardWriter:
     """Writes blocks of whole episodes; a shard that has reached its size is completed.
 
     make: a file from (path, what is known before). about: what all shards say of themselves. number: of the first.
@@ -225,7 +225,7 @@ class Writer:
         self._log_prob = self._columns is None or LOG_PROB in self._columns
         self._block = min(max(SMALLEST, max_bytes // SHARE), LARGEST)
         self._assembler = EpisodeAssembler()
-        self._shards: ShardWriter | None = None
+        self._shards: _ShardWriter | None = None
         self._step = 0
         self._kept: tuple[int, str] | None = None  # the checkpoint whose open episodes are in a file
         if spaces is not None:
@@ -355,8 +355,8 @@ class Writer:
     def _new_file(self, spaces: Spaces, path: Path, about: dict[str, Any]) -> ShardFile:
         return self._format.make(path, spaces, self._compression, about, self._max_bytes)
 
-    def _shard_writer(self, number: int) -> ShardWriter:
-        return ShardWriter(self._recording, self._make, self._about, self._max_bytes, number)
+    def _shard_writer(self, number: int) -> _ShardWriter:
+        return _ShardWriter(self._recording, self._make, self._about, self._max_bytes, number)
 
     def _write(self) -> None:
         assert self._shards is not None

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pytest
 from boards import served, write_run
+from chromium import WIDTHS, chromium
 
 import etude
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WIDTHS = {"desktop": 1280, "phone": 390}
 EVIL = "<img src=x onerror=document.title=1>"
 
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("There is no Chromium: apt-get install chromium.")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        yield started.chromium.launch(executable_path=CHROMIUM, args=options)
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -8,16 +8,14 @@ from __future__ import annotations
 import functools
 import html
 import re
-import shutil
 from urllib.parse import unquote
 
 import pytest
+from chromium import WIDTHS, chromium
 from written import ROOT
 
 SITE = ROOT / "build" / "site"
 PAGES = sorted(path for path in SITE.rglob("*.html") if path.name != "404.html")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-WIDTHS = {"desktop": 1280, "phone": 390}
 each_width = pytest.mark.parametrize("width", WIDTHS)
 FAULTS = """() => {
   const texts = found => [...found].map(each => each.textContent.trim().slice(0, 60));
@@ -47,12 +45,8 @@ FIRST_FOUND = {
 
 @pytest.fixture(scope="module")
 def browser():
-    if CHROMIUM is None:
-        pytest.skip("There is no Chromium: apt-get install chromium.")
-    playwright = pytest.importorskip("playwright.sync_api")
-    with playwright.sync_playwright() as started:
-        options = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
-        yield started.chromium.launch(executable_path=CHROMIUM, args=options)
+    with chromium() as found:
+        yield found
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from chromium import chromium
 
 import etude
 
 ROOT = Path(__file__).parents[2]
 RUNTIME = ROOT / "build" / "npm" / "node_modules" / "onnxruntime-web" / "dist"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture
@@ -37,13 +37,11 @@ def site(tmp_path):
         server.shutdown()
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="There is no Chromium: apt-get install chromium.")
 def test_a_policy_in_a_page_acts_as_evaluated(site):
-    playwright, (folder, url) = pytest.importorskip("playwright.sync_api"), site
-    with etude.Run("dqn", "CartPole-v1", engine="torch") as run, playwright.sync_playwright() as started:
+    folder, url = site
+    with etude.Run("dqn", "CartPole-v1", engine="torch") as run, chromium() as browser:
         run.train(500)
         run.export(folder / "policy.onnx", "onnx")
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page()
         page.goto(url)
         env = gym.make("CartPole-v1")
@@ -53,4 +51,3 @@ def test_a_policy_in_a_page_acts_as_evaluated(site):
             [x.tolist() for x in seen],
         )
         assert found == [run.act(x) for x in seen]
-        browser.close()

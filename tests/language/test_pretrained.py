@@ -7,6 +7,7 @@ import json
 import gymnasium
 import numpy as np
 import pytest
+import safetensors.numpy
 from gymnasium.spaces import Text
 
 import etude
@@ -118,6 +119,24 @@ def test_bc_trains_adapters_alone(folders, games, kind, tmp_path):
         again.train(5)
     with pytest.raises(ConfigError, match="network was made by Pretrained, which is not in its checkpoints"):
         etude.load(tmp_path / "run.etude", env=wordle)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_peft_loads_the_adapters_of_a_run(folders, games, kind, tmp_path):
+    with cloned(Pretrained(folders[kind], LETTERS, lora=2), games) as run:
+        run.train(5)
+        network, own = run.engine._bound.actor["policy"], "actor.policy."
+        found = {name.removeprefix(own).replace(".default", ""): x for name, x in run.engine.weights().items()}
+    peft.LoraConfig(task_type="CAUSAL_LM", r=2).save_pretrained(tmp_path)
+    safetensors.numpy.save_file(found, tmp_path / "adapter_model.safetensors")
+    model = transformers.AutoModelForCausalLM.from_pretrained(folders[kind])
+    plain, tokens = peft.PeftModel.from_pretrained(model, tmp_path).eval(), torch.arange(9)[None]
+    with torch.no_grad():
+        begun = torch.cat([torch.full((1, 1), network._begin), tokens], 1)
+        theirs = plain(input_ids=begun).logits[..., : LETTERS.size]
+        assert (network.whole(tokens) - theirs).abs().max() < 1e-5
+        with plain.disable_adapter():
+            assert (plain(input_ids=begun).logits[..., : LETTERS.size] - theirs).abs().max() > 1e-3
 
 
 def test_a_checkpoint_has_no_weights_of_the_model(tmp_path, games):

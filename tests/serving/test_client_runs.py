@@ -81,7 +81,52 @@ def test_what_cannot_be_played_by_clients_is_refused():
             run.train(8)
 
 
-def test_the_command_line_trains_on_what_clients_play(tmp_path, monkeypatch):
+CARTPOLE_CLIENT = """
+import argparse
+import gymnasium as gym
+from etude.serving import Client
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--inference-mode", type=str, required=True, choices=["local", "remote"])
+parser.add_argument("--off-policy", action="store_true")
+
+args = parser.parse_args(argv)
+env = gym.make("CartPole-v1")
+client = Client(url, inference=args.inference_mode, patience=5)
+
+eid = client.start_episode()
+obs, info = env.reset()
+while True:
+    if args.off_policy:
+        action = env.action_space.sample()
+        client.log_action(eid, obs, action)
+    else:
+        action = client.get_action(eid, obs)
+    obs, reward, terminated, truncated, info = env.step(action)
+    client.log_returns(eid, reward)
+    if terminated or truncated:
+        client.end_episode(eid, obs, truncated)
+        obs, info = env.reset()
+        eid = client.start_episode()
+"""
+
+
+@pytest.mark.parametrize("argv", [["remote"], ["local"], ["remote", "--off-policy"]])
+def test_rllibs_cartpole_server_and_client(argv, tmp_path, monkeypatch):
+    """As RLlib's examples are, but for Gymnasium's API; `etude train --serve` is the server."""
+    from etude.cli import main
+
+    monkeypatch.chdir(tmp_path)
+    own, fields = address(), ["--set.learning-starts", "32", "--set.train-every", "8", "--set.gradient-steps", "1"]
+    names = {"argv": ["--inference-mode", *argv], "url": f"http://{own}"}
+    in_thread(exec, CARTPOLE_CLIENT, names)
+    train = ["train", "dqn", "--serve", own, "--spaces", "CartPole-v1", "--steps", "64", "--evaluate-every", "0"]
+    assert main([*train, "--run-dir", "run", "--engine", "torch", "-q", *fields]) == 0
+    with etude.load("run", env="CartPole-v1") as run:
+        assert run.step == 64
+
+
+def test_the_command_line_trains_on_what_clients_play(tmp_path, monkeypatch, capsys):
     from etude.cli import main
 
     monkeypatch.chdir(tmp_path)
@@ -91,5 +136,19 @@ def test_the_command_line_trains_on_what_clients_play(tmp_path, monkeypatch):
     assert main([*train, "--run-dir", "run", "--engine", "torch", "-q", *fields]) == 0
     assert main(["resume", "run", "--serve", own, "--env", "CartPole-v1", "--steps", "96", "-q"]) == 0
     assert etude.load("run", env="CartPole-v1").step == 96
-    for wrong in (["CartPole-v1", "--serve", own], ["--serve", own]):
+    for wrong in (["CartPole-v1", "--serve", own], ["--serve", own], ["CartPole-v1", "--certificate", "cert.pem"]):
         assert main(["train", "dqn", *wrong]) == 2
+    served = [
+        "train",
+        "dqn",
+        "--serve",
+        own,
+        "--spaces",
+        "CartPole-v1",
+        "--certificate",
+        "no.pem",
+        "--evaluate-every",
+        "0",
+    ]
+    assert main([*served, "--run-dir", "tls", "--engine", "torch", "-q"]) == 2  # there is no such file
+    assert "ssl_certfile = 'no.pem'" in capsys.readouterr().err

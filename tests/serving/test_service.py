@@ -12,9 +12,11 @@ import pytest
 
 import etude
 from etude import cli, serving
+from etude.algorithms.ppo import PPO, PPOConfig
 from etude.base.errors import ConfigError
 from etude.cli.serve import Checkpoints
 from etude.export.policy import policies_of
+from etude.multi_agent import League
 from etude.networks import Mlp, Recurrent
 from etude.serving.clients import Listening
 from etude.serving.service import PolicyService
@@ -155,6 +157,19 @@ def test_other_machines_need_a_token(served):
             with pytest.raises(urllib.error.HTTPError, match="401"):
                 asked(service.url + path)
         assert "etude_actions_total" in asked(f"{service.url}/metrics", token="secret")
+
+
+def test_agents_of_leagues_are_not_served_and_it_is_said(served, tmp_path, capsys):
+    config = PPOConfig(network=Mlp((4,)), rollout_length=4)
+    members = {"learns": PPO(config), "league": League("learns", every=512)}
+    policies = {"ann": "learns", "bob": "league"}
+    with etude.Run(
+        members, "several_worlds:Meeting", policies=policies, environments=1, engine="torch", run_dir=tmp_path / "run"
+    ) as run:
+        run.train(4, save_every=4)
+    service = served({"run": Checkpoints(tmp_path / "run", False)})
+    assert list(service.policies) == ["run-ann"]
+    assert f"bob of {tmp_path / 'run'} not served: the policy is a league" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("given, problem", [([], "serve takes runs"), (["a/run", "b/run"], "Two runs are called")])
