@@ -50,7 +50,7 @@ def for_help(kind: type, whole: bool) -> type:
     """A dataclass that has the help of another one, of options: of all by group; or of those above the first group, and
     of the hyperparameters `set` that hold no others within."""
     groups: dict[str, list[str]] = {"": []}
-    for source in _sources(kind):
+    for source in reversed(list(_sources(kind))):  # its own first
         for name, part in zip(["", *_GROUP.findall(source)], _GROUP.split(source)[::2], strict=True):
             groups.setdefault(name, []).extend(field for field, _ in _FIELD.findall(part))
     if len(groups) == 1:
@@ -85,9 +85,10 @@ def _fields_of(kind: type, names: Collection[str], whole: Any = None, named_alon
 
     told, hints = field_comments(kind), typing.get_type_hints(kind, include_extras=True)
     found = []
-    for field in dataclasses.fields(kind):
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for field in (fields[name] for name in names if name in fields):
         value = _default(field, whole)
-        if field.name in names and not _has_options(value):
+        if not _has_options(value):
             hint = Annotated[hints[field.name], arg(prefix_name=False)] if named_alone else hints[field.name]
             metadata = {"help": told.get(field.name)}
             made = dataclasses.field(default_factory=_returning(value), metadata=metadata)

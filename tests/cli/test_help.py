@@ -76,6 +76,15 @@ def test_help_has_ten_options_first_and_all_by_group_where_it_is_asked_for(capsy
         assert group not in short and group in whole
 
 
+@pytest.mark.parametrize(("command", "first"), [("tune", "grid"), ("evolve", "population"), ("sweep", "seeds")])
+def test_the_options_of_a_command_come_before_those_that_it_shares_with_others(command, first, capsys, monkeypatch):
+    for more in ([], ["all"]):
+        found = list(options(told(command, capsys, monkeypatch, more=more)))
+        shared = [found.index(name) for name in ("jobs", "seed", "engine", "quiet") if name in found]
+        assert all(found.index(first) < place for place in shared)
+    assert "engine" in found and ("jobs" in found) == (command != "sweep")
+
+
 @pytest.mark.parametrize("command", ["train ppo CartPole-v1 --help all", "list"])
 def test_a_reader_that_takes_a_few_lines_only_costs_no_traceback(command):
     program = [sys.executable, "-m", "etude", *command.split()]
