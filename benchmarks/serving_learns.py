@@ -21,7 +21,7 @@ from benchmarks.serving import free_port, play_episode
 from etude import serving
 
 PLACE = Path(__file__).with_suffix(".json")
-GOAL, STEPS, EVERY = 475, {"ppo": 200_000, "dqn": 100_000}, 5_000
+GOAL, STEPS, EVERY = 475, {"ppo": 100_000, "dqn": 50_000}, 5_000
 
 
 def play(url: str, inference: str) -> None:
@@ -46,7 +46,7 @@ def learn(algorithm: str, inference: str, clients: int, seed: int) -> dict[str, 
     with etude.Run(algorithm, served, engine="jax", seed=seed, environments=clients) as run:
         found = 0.0
         while run.step < STEPS[algorithm] and found < GOAL:
-            run.train(EVERY)
+            run.train(EVERY, total=STEPS[algorithm])
             found = run.evaluate(10).mean
         step = run.step
     seconds = time.perf_counter() - begin

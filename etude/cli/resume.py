@@ -100,6 +100,11 @@ def _resume(path: Path, options: Any) -> int:
                 f"etude resume {path} --steps {2 * run.step}"
             )
         config = directory.read_config()
+        if config.get("clients") and options.env is None:
+            raise ConfigError(
+                "Clients played in this run: --serve HOST:PORT --env SPACES listens for them again, --env ENV goes on "
+                "in an environment here."
+            )
         try:
             schedule = Schedule(**config["schedule"])
         except (KeyError, TypeError) as error:  # no schedule, no dict, or a name that it does not have

@@ -43,8 +43,8 @@ def test_a_run_goes_on_from_its_checkpoint_while_clients_wait(tmp_path):
     with etude.Run("dqn", clients, engine="torch", run_dir=tmp_path / "run", **fields) as run:
         run.train(64)
         weights = run.engine.weights()
-    with pytest.raises(ConfigError, match="give it again, as env="):
-        etude.load(tmp_path / "run")
+    with etude.load(tmp_path / "run") as here:  # it acts, also where nobody listens
+        assert here.act(np.zeros(4, np.float32)) in (0, 1)
     with etude.load(tmp_path / "run", env=clients) as again:
         assert all((again.engine.weights()[name] == value).all() for name, value in weights.items())
         assert again.train(32).step == 96
@@ -136,6 +136,9 @@ def test_the_command_line_trains_on_what_clients_play(tmp_path, monkeypatch, cap
     assert main([*train, "--run-dir", "run", "--engine", "torch", "-q", *fields]) == 0
     assert main(["resume", "run", "--serve", own, "--env", "CartPole-v1", "--steps", "96", "-q"]) == 0
     assert etude.load("run", env="CartPole-v1").step == 96
+    assert main(["evaluate", "run", "--episodes", "1"]) == 0  # on the environment whose spaces were given
+    assert main(["resume", "run", "--steps", "128", "-q"]) == 2
+    assert "Clients played in this run: --serve HOST:PORT" in capsys.readouterr().err
     for wrong in (["CartPole-v1", "--serve", own], ["--serve", own], ["CartPole-v1", "--certificate", "cert.pem"]):
         assert main(["train", "dqn", *wrong]) == 2
     served = [

@@ -41,6 +41,7 @@ from etude.multi_agent.by_policy import (
 from etude.multi_agent.policies import MultiAgent, Policies
 from etude.networks import ActorCritic
 from etude.protocols import Explorer
+from etude.serving import preset_name
 from etude.training.assembly.agents import agent_for
 from etude.training.assembly.exploration import described as plain_explorer
 from etude.training.assembly.parts import described as plain_rewriters
@@ -275,11 +276,14 @@ def _check_member(saved: Stored) -> None:
 
 
 def plain_environment(env: Any) -> dict[str, Any]:
-    """What a run's environments are made from, as plain data; callables by their text alone."""
+    """What a run's environments are made from, as plain data; callables by their text alone. Where clients play, the
+    environment whose spaces they have."""
     given = env if isinstance(env, ConfiguredEnvironment) else ConfiguredEnvironment(env, {}, ())
+    made = preset_name(given.env)
     return {
-        "environment": _text(given.env),
-        "environment_is_named": isinstance(given.env, str),
+        "environment": _text(made),
+        "environment_is_named": isinstance(made, str),
+        **({"clients": True} if made is not given.env else {}),
         "environment_args": given.args,
         "wrappers": [_text(wrapper) for wrapper in given.wrappers],
         "wrappers_are_named": all(isinstance(wrapper, str) for wrapper in given.wrappers),
