@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import gymnasium as gym
@@ -97,7 +98,14 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
 
     def render(self) -> Any:
         """What the environment renders; the text of the game where it renders nothing."""
-        return self._space.text(self._window()) if self.render_mode is None else self.env.render()
+        if self.render_mode is not None:
+            return self.env.render()
+        names, special = self._space.vocabulary, frozenset(self.tokenizer.special.values())
+        spans = groupby(self._game, special.__contains__)  # characters may be of several tokens
+        return "".join(
+            "".join(names[token] for token in span) if silent else self.tokenizer.decode(list(span))
+            for silent, span in spans
+        )
 
     def _text(self, tokens: Sequence[int]) -> str:
         silent = self.tokenizer.special.values()

@@ -237,7 +237,12 @@ def test_the_tokenizer_comes_with_the_model(folders, tmp_path):
 
     games = etude.record(env, 4, seed=1)
     assert not isinstance(games.episodes[0].observation, dict)
-    with cloned(pretrained, etude.record(env, 4, seed=1), env) as run:
+    spoken = env()
+    spoken.reset(seed=0)
+    for token in pretrained.tokenizer.encode("é"):  # two, one for each byte
+        spoken.step(token)
+    assert spoken.render().endswith("=é")
+    with cloned(pretrained, games, env) as run:
         run.train(5)
         assert "+" in run.watch()
 
