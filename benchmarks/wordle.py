@@ -52,7 +52,7 @@ SMALL = {
 }  # fmt: skip
 LARGE = {
     "network": etude.Transformer(layers=4, width=128, heads=4, feedforward=512, context=73),
-    "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50,
+    "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50, "max_gradient_norm": 1.0,
 }  # fmt: skip
 VALUES = {"beta": 16.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01, "clone": False}
 STEPS = {
@@ -290,6 +290,8 @@ def draw(held: dict[str, Any]) -> None:
     from etude.report.pictures import COLOURS, finish, picture
 
     shown = {name: part["summary"] for name, part in held.items() if any(m in part.get("summary", {}) for m in METHODS)}
+    if not shown:
+        return
     with picture(FIGURE, columns=len(shown)) as figure:
         for axes, (name, found) in zip(np.atleast_1d(figure.subplots(1, len(shown))), shown.items(), strict=True):
             methods = [method for method in found if "sampled" in found[method]]
@@ -297,8 +299,9 @@ def draw(held: dict[str, Any]) -> None:
                 own = found[method]["return"]
                 axes.bar(i, own["mean"] + 6, 0.7, -6, yerr=own["half_width"] or 0, color=COLOURS[i], capsize=3)
             axes.axhline(found[methods[0]]["data"]["mean"], color="black", linewidth=0.8, linestyle="--")
-            axes.set_xticks(range(len(methods)), [method.replace("_", " ") for method in methods])
             finish(axes, f"{name}\n{found[methods[0]]['seeds']} seeds; dashed: the games", "")
+            axes.set_xticks(range(len(methods)), [method.replace("_", " ") for method in methods])
+            axes.set_xlim(-0.5, len(methods) - 0.5)
         figure.axes[0].set_ylabel("mean return")
 
 
@@ -322,9 +325,11 @@ def main() -> None:
     words = language.words(int(given)) if given.isdigit() else tuple(Path(given).read_text().split())
     game, name = Game(words, options.tokens), f"{len(words)} words, {options.games} games, {options.tokens}"
     held = measure.read(str(options.out))
+    learned = SMALL if options.tokens == "words" else LARGE
     settings = {
-        "small": repr(SMALL), "large": repr(LARGE), "values": VALUES, "walks": repr(WALKS), "scale": options.scale,
-        "steps": STEPS[options.tokens], "engine": options.engine, "device": options.device,
+        "learned": repr(learned), "values": VALUES, "steps": STEPS[options.tokens], "scale": options.scale,
+        "walks": [WALK_STEPS, repr(WALKS)], "adversarial": [ADVERSARIAL_STEPS, repr(ADVERSARIAL)],
+        "engine": options.engine, "device": options.device,
     }  # fmt: skip
     part = held.get(name, {})
     if part.get("settings") != settings:
