@@ -23,6 +23,8 @@ from etude.serving.service import PolicyService
 CHECKS = """
 [checks.negative_data_rejection]
 expected-statuses = [400, 401, 404, 405, 408, 409, 410, 413, 415, 422, 429, 503]
+[checks.not_a_server_error]
+expected-statuses = ["2xx", "3xx", "4xx", 503]
 [checks.positive_data_acceptance]
 expected-statuses = ["2xx", 409, 410, 422, 429, 503]
 """
