@@ -84,7 +84,9 @@ class ExportedPolicy:
             each._replace(name=each.name.replace("observation", FRAMES, 1), shape=(self._frames, *each.shape))
             for each in self._stacked
         ]
-        if engine.state_size:
+        # Policies over texts see all tokens so far: keys and values that are kept would save time alone.
+        self._remembers: bool = engine.state_size > 0 and not engine.layout.agent.reads_tokens
+        if self._remembers:
             self.memory.append(Input(STATE, np.dtype(np.float32), (engine.state_size,)))
         self.actions: list[str] = [_named("action", path) for path, _ in leaves(self.space)]
 
@@ -119,9 +121,12 @@ class ExportedPolicy:
             found[NEXT + kept.name] = observed[each.name]
         tree = tree_of(self.source, iter([observed[each.name] for each in self.observed if each.path is not None]))
         seen = self._conversion.observations.converted(tree, observed.get(MASK))
-        if self._engine.state_size:
+        if self._remembers:
             state = ops.where(ops.expand_dims(inputs[FIRST], -1), 0.0, inputs[STATE])
             output, found[NEXT + STATE] = agent.act(seen, state)
+        elif self._engine.state_size:
+            column = ops.zeros_like(ops.cast(observed[self.observed[0].name][:, :1], "float32"))
+            output, _ = agent.act(seen, ops.matmul(column, np.zeros((1, self._engine.state_size), np.float32)))
         else:
             output = agent.act_alone(self._agent, seen) if self._agent else agent.act(seen)
         actions = self._conversion.actions.converted(best_of(output))

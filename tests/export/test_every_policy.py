@@ -41,7 +41,7 @@ def test_programs_compute_what_the_policy_does(case):
         for output, expected in policy(inputs, policy.weights()).items():
             assert np.array_equal(acted[output], expected)
             if engine.layout.agent.reads_tokens:  # whole windows in the place of what is new beside what is kept
-                assert output == "next_state" or np.allclose(found[output], expected, atol=1e-5)
+                assert np.allclose(found[output], expected, atol=1e-5)
             else:
                 assert np.array_equal(found[output], expected)
             assert found[output].dtype == expected.dtype
