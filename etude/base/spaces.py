@@ -103,7 +103,8 @@ class Tokens(MultiDiscrete):
     """
 
     def __init__(self, vocabulary: Sequence[str], context: int):
-        self.vocabulary, self.context = tuple(vocabulary), context
+        self.vocabulary: tuple[str, ...] = tuple(vocabulary)
+        self.context: int = context
         kind: Any = np.uint8 if max(len(self.vocabulary) - 1, context) < 256 else np.int32
         sizes = np.append(np.full(context, len(self.vocabulary)), context + 1)
         super().__init__(sizes, dtype=kind)

@@ -14,7 +14,7 @@ from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.language.environment import vocabulary_of
 from etude.language.pretrained import Pretrained
-from etude.networks.encoding import at
+from etude.networks.encoding import Path, at
 from etude.networks.maker import WrapModel
 from etude.networks.network import Part
 from etude.networks.tokens import tokens_of
@@ -97,6 +97,8 @@ class PretrainedNetwork(Part):
     def __init__(self, spec: Pretrained, model: Any, space: Space, outputs: int):
         from peft.tuners.lora import LoraLayer
 
+        self.path: Path
+        self.space: Any  # of `Tokens`
         self.path, self.space = tokens_of(space)
         config, vocabulary = model.get_base_model().config, self.space.vocabulary
         if vocabulary != vocabulary_of(spec.tokenizer):

@@ -74,10 +74,10 @@ class TwentyQuestions(gym.Env[str, str]):
         if properties > len(PROPERTIES):
             raise ConfigError(f"TwentyQuestions: properties = {properties}; there are {len(PROPERTIES)}.")
         rng = np.random.default_rng(seed)
-        self.things = words(things, seed)
-        self.properties = tuple(sorted(rng.permutation(PROPERTIES)[:properties].tolist()))
+        self.things: tuple[str, ...] = words(things, seed)
+        self.properties: tuple[Any, ...] = tuple(sorted(rng.permutation(PROPERTIES)[:properties].tolist()))
         codes = rng.permutation(2**properties)[:things] if properties <= 16 else _different(rng, things, properties)
-        self.has = (codes[:, None] >> np.arange(properties)) % 2 == 1  # [things, properties]
+        self.has: Any = (codes[:, None] >> np.arange(properties)) % 2 == 1  # [things, properties]
         questions = tuple(f"is it {each}?" for each in (*self.properties, *self.things))
         self._answers = {question: i for i, question in enumerate(questions)}
         self._info: dict[str, Any] = {LEGAL: questions}

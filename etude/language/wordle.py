@@ -114,7 +114,7 @@ class WordPolicy:
     state_size = 0  # it reads the game in what it sees
 
     def __init__(self, words: int | Sequence[str] = 100):
-        self.colours = _Colours(as_words(words))
+        self.colours: _Colours = _Colours(as_words(words))
         self._tokens = np.array([CHARACTERS.encode(word) for word in self.colours.words])
         self._beginning: dict[str, np.ndarray] = {}  # of words -> the numbers of these
         self._kept: dict[str, np.ndarray] = {}  # what was said last -> how likely words are

@@ -32,6 +32,8 @@ class TokenNetwork(RecurrentNetwork):
     """
 
     def __init__(self, spec: Transformer, space: Space, outputs: int, rng: np.random.Generator, gain: float = 1.0):
+        self.path: Path
+        self.space: Any  # of `Tokens`
         self.path, self.space = tokens_of(space)
         self.mask: int = len(self.space.vocabulary)
         vocabulary = Discrete(self.mask + (not spec.causal))

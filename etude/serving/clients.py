@@ -151,7 +151,7 @@ class SpacesAlone(gym.Env):
 class AgentsAlone:
     """The same of several agents, as PettingZoo's parallel environments are."""
 
-    __name__ = SpacesAlone.__name__
+    __name__: str = SpacesAlone.__name__
 
     def __init__(self, each: dict[str, SpacesAlone]):
         self._each, self.possible_agents, self.agents = each, list(each), list(each)

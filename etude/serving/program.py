@@ -56,10 +56,10 @@ class LocalPolicy:
         with np.errstate(all="ignore"):  # the examples are zeros
             outputs = self._outputs(inputs, weights, explored)
         prefixed = {name: out.shape[1:] for name, out in outputs.items() if name.startswith("extra.")}
-        self.extras = {name.removeprefix("extra."): shape for name, shape in prefixed.items()}
+        self.extras: dict[str, Any] = {name.removeprefix("extra."): shape for name, shape in prefixed.items()}
         self._constants: dict[str, np.ndarray] = {}
         self._read: set[str] = set()
-        self.description = self._described(outputs)
+        self.description: dict[str, Any] = self._described(outputs)
         self._check(outputs, {name: one.value for name, one in {**inputs, **weights, **explored}.items()})
 
     def arrays(self, step: int) -> dict[str, np.ndarray]:
