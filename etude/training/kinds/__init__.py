@@ -12,8 +12,7 @@ from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
-from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning
-from etude.training.kinds.games import GameLearning
+from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning

@@ -1,5 +1,6 @@
-"""Learning from whole episodes of the present policy, one of every environment, which are forgotten afterwards; or from
-their returns alone, where each was played with weights of its own and nothing is differentiated."""
+"""Learning from whole episodes of the present policy, one of every environment, which are forgotten afterwards; from
+games of tokens, in groups that begin alike; or from returns alone, where each was played with weights of its own and
+nothing is differentiated."""
 
 from __future__ import annotations
 
@@ -9,20 +10,25 @@ from typing import Any, ClassVar
 
 from etude.agent import ActsBy, Agent
 from etude.base.errors import ConfigError
+from etude.base.seeding import GroupSeeds, RunSeed, generator
 from etude.base.spaces import Box, Space
-from etude.config import EpisodesConfig
+from etude.config import EpisodesConfig, GamesConfig
 from etude.engines.perturbed import FromReturns, PerturbedActor
 from etude.engines.updates import GradientSource
 from etude.envs.make import Vectorization
 from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob
+from etude.networks.tokens import tokens_of
 from etude.protocols import Explorer, Replay, Rollout
-from etude.replay import EpisodeBatch, EpisodeReturns, Fitness
+from etude.replay import Buffer, ColumnEpochs, EpisodeBatch, EpisodeReturns, Fitness, Ring, TokenGroups
 from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
 from etude.training.adapting import Adapting, refuse_rules
 from etude.training.kinds.kind import LearningKind, TrainingContext
+from etude.training.kinds.offline import TokenSequenceLearning
+from etude.training.kinds.on_policy import sampled
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
+from etude.training.setup import Setup
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least
 
@@ -128,3 +134,42 @@ class EvolutionStrategiesLearning(EpisodeLearning):
                 "of a native simulator do not. Leave vectorization on auto, or use loop."
             )
         return found
+
+
+class GameLearning(EpisodeLearning):
+    """A round: one game of every environment, where those of a group begin alike. It is learned from in shuffled passes
+    over minibatches of games, with the extras of `replay.TokenGroups`."""
+
+    name = "token_games"
+    config: ClassVar[type[Any]] = GamesConfig
+    environments: ClassVar[int] = 32
+    log_prob = True
+    one_by_one = True  # games of a native simulator do not begin together
+
+    def episode_replay(self, context: TrainingContext) -> Replay:
+        spaces, config = context.engine.spaces, context.agent.config
+        _, window = tokens_of(spaces.observation)
+        ring = Ring(spaces, (window.context + 1) * context.count, context.count, sampled(spaces))
+        view = TokenGroups(config.gamma, config.group_size, config.normalize_advantage)
+        return Buffer(ring, ColumnEpochs(), view, generator(context.setup.seed, "replay"))
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        size = min(config.minibatch_size or count, count)
+        return EpisodesSchedule(config.epochs * (count // size), size)
+
+    def batch_examples(self, config: Any, count: int) -> int | None:
+        return min(config.minibatch_size or count, count)
+
+    def example_bytes(self, context: TrainingContext) -> int:
+        return TokenSequenceLearning().example_bytes(context)
+
+    def check_setup(self, agent: Agent, setup: Setup) -> None:
+        size = agent.config.group_size
+        if (setup.environments or self.environments) % size:
+            raise ConfigError(
+                f"environments = {setup.environments or self.environments}, group_size = {size}; expected whole groups "
+                f"of environments whose games begin alike, such as environments = {4 * size}."
+            )
+
+    def _run_seed(self, context: TrainingContext) -> RunSeed:
+        return GroupSeeds(context.setup.seed, context.agent.config.group_size)
