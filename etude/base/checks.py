@@ -221,6 +221,18 @@ class Stored:
             self.refuse(f"numbers from {np.min(low)} to {np.max(high)}", f"numbers from {least} to {most}")
 
 
+class Stateless:
+    """The base of what has nothing to save."""
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def check_state(self, saved: Stored) -> None:
+        saved.fields(())
+
+    def restore(self, state: dict[str, Any]) -> None: ...
+
+
 def _shown(value: Any) -> str:
     if isinstance(value, np.ndarray):
         return f"an array of {value.dtype} of shape {value.shape}"

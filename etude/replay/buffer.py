@@ -14,9 +14,8 @@ from etude.base.data import Batch, Steps
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
-from etude.replay.prioritised import Prioritised
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.selectors import Selection, Unprioritised
+from etude.replay.selectors import Prioritised, Selection, Unprioritised
 
 PORTION = 4096  # rows that are copied at once
 

@@ -8,18 +8,17 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.checks import Stored
-from etude.base.data import SAMPLED_ACTION, Batch, Steps
+from etude.base.checks import Stateless, Stored
+from etude.base.data import SAMPLED_ACTION, Batch, Steps, WorkerGradients
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, Ring
-from etude.replay.ring_view import RingView, Stateless
-from etude.replay.views import OneStep, discounts, scaled
+from etude.replay.views import DiscountedView, OneStep, RingView, TransitionView, discounts, scaled
 
 
-class EpisodeReturns:
+class EpisodeReturns(DiscountedView):
     """All steps of some episodes, with the extra `return`: the discounted sum of rewards to the end of the episode,
     plus the discounted value of the final observation of a truncated episode. Sutton & Barto 2018, equation 3.9.
 
@@ -29,13 +28,8 @@ class EpisodeReturns:
     """
 
     def __init__(self, gamma: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
-        self.gamma: float = gamma
+        super().__init__(gamma, reward_scale)
         self.value: Callable[[Tree], np.ndarray] = value
-        self.reward_scale: float = reward_scale
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
 
     def __call__(self, parts: Sequence[Steps], n: int) -> Batch:
         """One batch [1, n]: the rows, and then copies of the first one with weight 0. The weights of the others are
@@ -85,7 +79,29 @@ class EpisodeReturns:
         return np.split(np.asarray(values, np.float64), np.cumsum(counts)[:-1])
 
 
-class EpisodeBatch(Stateless):
+class OncePerPhase(Stateless):
+    """The base of a `protocols.Replay` of what is learned from as a whole, in one learning phase: between two of them
+    it is empty, and there is nothing to save."""
+
+    def update(self, batches: Any, td_error: Any, ratio: Any = None) -> None:
+        """There are no priorities."""
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Nothing depends on hyperparameters."""
+
+    def trim(self, keep: int) -> None:
+        """Nothing is forgotten in part."""
+
+    def clear(self) -> None:
+        """Forget everything."""
+        raise NotImplementedError
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Start empty."""
+        self.clear()
+
+
+class EpisodeBatch(OncePerPhase):
     """A `protocols.Replay` that stores everything collected since it was last cleared, and samples it as one batch. Its
     size in memory grows with the length of the episodes."""
 
@@ -108,21 +124,11 @@ class EpisodeBatch(Stateless):
         """All rows, padded to n, as one batch [1, n]; k is 1."""
         return self.view(self._parts, n)
 
-    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
-        """There are no priorities."""
-
     def adjust(self, hyper: Mapping[str, float]) -> None:
         self.view.adjust(hyper)
 
-    def trim(self, keep: int) -> None:
-        """Episodes are learned from as a whole."""
-
     def clear(self) -> None:
         self._parts = []
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Start empty: between two learning phases nothing is stored."""
-        self.clear()
 
 
 def known_returns(part: Steps) -> np.ndarray:
@@ -139,7 +145,7 @@ def power_of_two(count: int, least: int = 1) -> int:
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through
 
 
-class Triplets:
+class Triplets(TransitionView):
     """Three times i < k < j of one episode; each pair of neighbours is a jump from one time to a later one.
 
     i is the sampled row; k and j are drawn uniformly among all pairs of later times up to the final observation of the
@@ -158,13 +164,8 @@ class Triplets:
     """
 
     def __init__(self, gamma: float, rng: np.random.Generator, reward_scale: float = 1.0):
-        self.gamma: float = gamma
+        super().__init__(gamma, reward_scale)
         self.rng: np.random.Generator = rng
-        self.reward_scale: float = reward_scale
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
 
     def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """The rows that stand for i: these, moved back or replaced where two later times are missing."""
@@ -231,7 +232,7 @@ class Triplets:
         return self.rng.choice(long, count)
 
 
-class WholeReturns(Stateless):
+class WholeReturns(DiscountedView):
     """Transitions to the end of the episode, m steps on: the discounted sum of the m rewards, the final observation,
     and gamma**m, or 0 where the episode terminated. `NStep` without a limit, at the price of one pass over the ring.
 
@@ -240,18 +241,9 @@ class WholeReturns(Stateless):
     """
 
     def __init__(self, gamma: float, reward_scale: float = 1.0):
-        self.gamma: float = gamma
-        self.reward_scale: float = reward_scale
+        super().__init__(gamma, reward_scale)
         self._basis: tuple[object, ...] = ()
         self._sums = np.zeros(0, np.float32)  # [rows] the discounted rewards from each row on
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
-
-    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
-        """Every row can be asked for."""
-        return rows
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         sums = self.sums(ring)
@@ -297,12 +289,12 @@ class OneStepAndReturns(WholeReturns):
         return batch
 
 
-class Fitness(Stateless):
+class Fitness(OncePerPhase):
     """A `protocols.Replay` that stores the return of one episode of each of N environments, undiscounted and in the
     environments' own rewards."""
 
     def __init__(self, environments: int):
-        self.view = self
+        self.view: Any = self
         self.reward_scale: float = 1.0  # fitness is ranked, so its scale has no effect
         self._returns = np.full(environments, np.nan, np.float32)
 
@@ -321,18 +313,30 @@ class Fitness(Stateless):
         index = np.arange(shape[1])[None]
         return Batch(None, np.zeros(shape, np.float32), self._returns[None].copy(), ones, None, ones, index)
 
-    def update(self, batches: Batch, td_error: np.ndarray, ratio: np.ndarray | None = None) -> None:
-        """There are no priorities."""
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Nothing depends on hyperparameters."""
-
-    def trim(self, keep: int) -> None:
-        """A generation is learned from as a whole."""
-
     def clear(self) -> None:
         self._returns[:] = np.nan
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Start empty: between two learning phases nothing is stored."""
-        self.clear()
+
+class GradientQueue(OncePerPhase):
+    """A `protocols.Replay` of worker gradients: first in, first out."""
+
+    def __init__(self) -> None:
+        self.view: Any = self
+        self.reward_scale: float = 1.0  # rewards are not seen here
+        self._waiting: list[WorkerGradients] = []
+
+    def __len__(self) -> int:
+        """The number of gradients that wait."""
+        return len(self._waiting)
+
+    def add(self, found: WorkerGradients) -> None:
+        """Append gradients; a part of a rollout that only counts steps has none."""
+        if found.gradients:
+            self._waiting.append(found)
+
+    def sample(self, k: int, n: int) -> WorkerGradients:
+        """The oldest gradients; k and n are ignored."""
+        return self._waiting[0]
+
+    def clear(self) -> None:
+        self._waiting.clear()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from typing import Any
@@ -16,9 +16,9 @@ from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.base.spaces import Dict, Space, Spaces, describe
 from etude.base.trees import Tree
-from etude.replay.ring import TERMINATED, TRUNCATED
-from etude.replay.ring_view import EpisodeIndex, RingView, TransitionView
-from etude.replay.views import Advantages
+from etude.replay.advantages import Advantages
+from etude.replay.ring import TERMINATED, TRUNCATED, EpisodeIndex
+from etude.replay.views import AroundView, RingView, TransitionView
 
 COMPARED = 32  # rows
 GOALS = ("observation", "achieved_goal", "desired_goal")
@@ -47,7 +47,7 @@ STRATEGIES: dict[str, Callable[[EpisodeIndex, np.ndarray, np.random.Generator], 
 }
 
 
-class Hindsight:
+class Hindsight(AroundView):
     """A view of transitions in which a share of the sampled rows is relabelled with achieved goals.
 
     view: OneStep, NStep, Sequences, Triplets: it reads a relabelled ring (see `Relabelled`).
@@ -93,19 +93,6 @@ class Hindsight:
         self.share: float = share
         self.rewards: GoalRewards = GoalRewards(reward_done)
         self._differ = differ
-
-    @property
-    def reward_scale(self) -> float:
-        """Multiplies all rewards, new ones included."""
-        return self.view.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, scale: float) -> None:
-        self.view.reward_scale = scale
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.view.adjust(hyper)
 
     def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         return self.view.place(ring, rows)

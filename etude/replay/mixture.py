@@ -17,9 +17,10 @@ from etude.base.checks import Stored
 from etude.base.data import RECORDED, Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
+from etude.replay.advantages import Advantages
 from etude.replay.buffer import Buffer, View
 from etude.replay.ring import Ring
-from etude.replay.views import Advantages, discounts
+from etude.replay.views import AroundView, discounts
 
 
 class MixedReplay:
@@ -231,7 +232,7 @@ class RecordedTerms:
             buffer.restore(state[name])
 
 
-class Demonstrations:
+class Demonstrations(AroundView):
     """Advantages of learned rewards, with next observations, and as the extra `expert` as many steps of an expert: a
     dict of `observation`, `action`, `next_observation` and `discount`. The rewards in the ring are not read.
 
@@ -241,29 +242,20 @@ class Demonstrations:
     """
 
     def __init__(self, advantages: Advantages, expert: Buffer, reward: Callable[..., np.ndarray]):
-        self._advantages, self._expert, self._reward = advantages, expert, reward
+        self.view, self._expert, self._reward = advantages, expert, reward
         self._basis: tuple[object, ...] = ()
         self._ring: Any = None  # the ring with learned rewards
 
-    @property
-    def reward_scale(self) -> float:
-        """The factor of learned rewards."""
-        return self._advantages.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, scale: float) -> None:
-        self._advantages.reward_scale = scale
-
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma and lambda."""
-        self._advantages.adjust(hyper)
+        super().adjust(hyper)
         self._expert.adjust(hyper)
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        basis = (ring, ring.version, self._advantages.gamma)
+        basis = (ring, ring.version, self.view.gamma)
         if basis != self._basis:
             self._ring, self._basis = self._relabelled(ring), basis
-        batch, expert = self._advantages(self._ring, rows, weight), self._expert.sample(*rows.shape)
+        batch, expert = self.view(self._ring, rows, weight), self._expert.sample(*rows.shape)
         names = ("observation", "action", "next_observation", "discount")
         return dataclasses.replace(
             batch,
@@ -274,7 +266,7 @@ class Demonstrations:
     def _relabelled(self, ring: Ring) -> Ring:
         """The same arrays with another array of rewards; the collected rewards stay as they are."""
         rows = ring.locate(np.arange(len(ring)))
-        discount = discounts(self._advantages.gamma).take(ring.kind.take(rows))
+        discount = discounts(self.view.gamma).take(ring.kind.take(rows))
         relabelled = copy.copy(ring)
         relabelled.reward = np.zeros(ring.rows, np.float32)
         relabelled.reward[rows] = self._reward(

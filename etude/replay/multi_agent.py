@@ -7,8 +7,7 @@ not to be learned from. An agent's reward is the sum of what it earned up to its
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable
 
 import numpy as np
 
@@ -29,48 +28,27 @@ from etude.multi_agent.joint import (
     state_space,
     without_earlier_ends,
 )
+from etude.replay.advantages import Advantages, scattered
 from etude.replay.ring import Ring
-from etude.replay.ring_view import RingView, Stateless
-from etude.replay.views import scaled
+from etude.replay.views import DiscountedView, scaled
 
 Scale = float | tuple[float, ...]  # of rewards: of all of them, or of those of each agent
 
 
-class MultiAgentTransitions(Stateless):
+class MultiAgentTransitions(DiscountedView):
     """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
     rewards: a number, or one for each agent."""
 
     def __init__(self, gamma: float, n: int = 1, reward_scale: Scale = 1.0):
         if n < 1:
             raise ConfigError(f"MultiAgentTransitions: n = {n}; expected at least 1 turn.")
-        self.gamma: float = gamma
+        super().__init__(gamma, reward_scale)
         self.n: int = n
-        self.reward_scale: Scale = reward_scale
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
-
-    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
-        """Every row can be asked for."""
-        return rows
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         observation = ring.observation(rows)
-        found = self._walk(ring, rows, observation[STATUS] == ACTING)
-        return Batch(
-            observation=observation,
-            action=ring.actions(rows),
-            reward=scaled(found.reward, self.reward_scale),
-            discount=found.discount,
-            next_observation=without_earlier_ends(_following(ring, found), ended(observation[STATUS])),
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows) | {ACTIVE: found.active.astype(np.float32)},
-        )
-
-    def _walk(self, ring: Ring, rows: np.ndarray, acting: np.ndarray) -> _Found:
-        """On from `rows` [k, n] until every agent that acts there [k, n, agents] has had its turns."""
+        acting = observation[STATUS] == ACTING  # [k, n, agents]
+        # On from these rows until every agent that acts there has had its turns.
         row, last = rows, np.broadcast_to(rows[..., None], acting.shape).copy()
         reward, discount = np.zeros(acting.shape, np.float32), np.zeros(acting.shape, np.float32)
         turns, active, open_ = np.zeros(acting.shape, np.int64), np.zeros(acting.shape, bool), acting.copy()
@@ -89,37 +67,37 @@ class MultiAgentTransitions(Stateless):
             discount[resolved] = (self.gamma ** turns[resolved]) * (status[resolved] != TERMINATED)
             open_ &= ~resolved & ~stop
             if not open_.any():
-                # An agent that is not there yet is read with the others: it may join within their turns.
-                last = np.where(acting, last, row[..., None])
-                return _Found(reward, discount, active, last, row)
+                break
             # Rows that are through stay where they are.
             row = np.where(open_.any(-1), ring.ahead(row), row)
+        # An agent that is not there yet is read with the others: it may join within their turns.
+        following = _following(ring, np.where(acting, last, row[..., None]), row)
+        return Batch(
+            observation=observation,
+            action=ring.actions(rows),
+            reward=scaled(reward, self.reward_scale),
+            discount=discount,
+            next_observation=without_earlier_ends(following, ended(observation[STATUS])),
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows) | {ACTIVE: active.astype(np.float32)},
+        )
 
 
-class _Found(NamedTuple):
-    reward: np.ndarray  # [k, n, agents]
-    discount: np.ndarray
-    active: np.ndarray
-    last: (
-        np.ndarray
-    )  # [k, n, agents] the row that each agent's next observation follows; `latest` where it does not act
-    latest: np.ndarray  # [k, n] the latest of these
-
-
-def _following(ring: Ring, found: _Found) -> Tree:
-    """What each agent observed after its own last row, and the global state after the latest of these rows."""
-    last = found.last
+def _following(ring: Ring, last: np.ndarray, latest: np.ndarray) -> Tree:
+    """What each agent observed after its own last row [k, n, agents], and the global state after the latest of these
+    rows [k, n]."""
     if (last == last[..., :1]).all():
         return ring.following(last[..., 0])
     status = np.stack([ring.following_part(STATUS, last[..., i])[..., i] for i in range(last.shape[-1])], -1)
     seen = {}
     for i, name in enumerate(sorted(ring.spaces.observation[AGENTS].spaces)):
         seen[name] = ring.following_part(AGENTS, last[..., i])[name]
-    state = {} if state_space(ring.spaces) is None else {STATE: ring.following_part(STATE, found.latest)}
+    state = {} if state_space(ring.spaces) is None else {STATE: ring.following_part(STATE, latest)}
     return {AGENTS: seen, STATUS: status, **state}
 
 
-class MultiAgentAdvantages(Stateless):
+class MultiAgentAdvantages(Advantages):
     """Rows with the extras `advantage`, `value` and `return` [.., agents], by generalised advantage estimation over the
     turns of each agent. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
 
@@ -127,22 +105,7 @@ class MultiAgentAdvantages(Stateless):
     the rollout ends is bootstrapped from what it observes then.
     """
 
-    def __init__(self, gamma: float, gae_lambda: float, value: Callable[[Tree], np.ndarray], reward_scale: Scale = 1.0):
-        self.gamma: float = gamma
-        self.gae_lambda: float = gae_lambda
-        self.value: Callable[[Tree], np.ndarray] = value
-        self.reward_scale: Scale = reward_scale
-        self._basis: tuple[object, ...] = ()
-        self._estimates: dict[str, np.ndarray] = {}
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma and lambda."""
-        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
-
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        basis = (ring, ring.version, self.gamma, self.gae_lambda, self.reward_scale)
-        if basis != self._basis:
-            self._estimates, self._basis = self._estimate(ring), basis
         observation = ring.observation(rows)
         reward, _ = ring.outcome(rows)
         return Batch(
@@ -154,7 +117,7 @@ class MultiAgentAdvantages(Stateless):
             weight=weight,
             index=rows,
             extras=ring.stored(rows)
-            | {name: array[rows] for name, array in self._estimates.items()}
+            | self.estimates(ring, rows)
             | {ACTIVE: (observation[STATUS] == ACTING).astype(np.float32)},
         )
 
@@ -168,26 +131,26 @@ class MultiAgentAdvantages(Stateless):
         observation, stops = ring.observation(rows), kind != 0
         acting = observation[STATUS] == ACTING
         stops[-1] = True
-        values, after = self._values(observation, ring.following, rows, stops)
+        value, after = self._values_of(observation, ring.following, rows, stops)
         status = ring.following_part(STATUS, rows)
-        next_value = np.concatenate([values[1:], values[:1]])
+        next_value = np.concatenate([value[1:], value[:1]])
         next_value[stops] = after
         next_value = np.where(status == TERMINATED, 0.0, next_value)
-        advantage = self._advantages(reward, values, next_value, acting, ended(status) | stops[..., None])
-        found = {"advantage": advantage, "value": values * acting, "return": (advantage + values) * acting}
-        return {name: _scatter(ring.rows, rows, estimate) for name, estimate in found.items()}
-
-    def _advantages(
-        self, reward: np.ndarray, value: np.ndarray, next_value: np.ndarray, acting: np.ndarray, cut: np.ndarray
-    ) -> np.ndarray:
-        """Advantages [T, N, agents] over the turns of each agent, 0 out of turn. See `_over_turns`."""
-        reward, next_value = _over_turns(reward, value, next_value, acting, cut)
+        cut = ended(status) | stops[..., None]  # the agent has no further turn after this step; `next_value` counts
+        # For each agent and step: the rewards up to its next turn, and the value there.
+        acts_next, value_next, none = np.zeros_like(acting), np.zeros(value.shape), np.zeros(value.shape[1:])
+        acts_next[:-1], value_next[:-1] = acting[1:], value[1:]
+        waits = (~cut & ~acts_next).astype(np.float64)
+        at_turn = np.where(cut, next_value, np.where(acts_next, value_next, 0.0))
+        reward, next_value = (ops.linear_recurrence(x, waits, none) for x in (reward, at_turn))
         # A step out of turn has no error of its own, and passes on undiscounted what the next turn brings.
-        reward, value, next_value = (np.where(acting, x, 0.0) for x in (reward, value, next_value))
+        reward, own, next_value = (np.where(acting, x, 0.0) for x in (reward, value, next_value))
         discount, trace = np.where(acting, self.gamma, 1.0), np.where(acting, self.gae_lambda, 1.0) * ~cut
-        return np.where(acting, returns.advantages(reward, discount, value, next_value, trace), 0.0)
+        advantage = np.where(acting, returns.advantages(reward, discount, own, next_value, trace), 0.0)
+        found = {"advantage": advantage, "value": value * acting, "return": (advantage + value) * acting}
+        return {name: scattered(ring.rows, rows, estimate) for name, estimate in found.items()}
 
-    def _values(
+    def _values_of(
         self, observation: Tree, following: Callable[[np.ndarray], Tree], rows: np.ndarray, stops: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         """Values [T, N, agents] of these observations, and [E, agents] of what followed the rows that are stops."""
@@ -208,23 +171,3 @@ class MultiAgentAdvantages(Stateless):
                 f"expected {expected}, one number for each agent."
             )
         return values[: rows.size].reshape(*rows.shape, -1), values[rows.size :][: len(last)]
-
-
-def _over_turns(
-    reward: np.ndarray, value: np.ndarray, next_value: np.ndarray, acting: np.ndarray, cut: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """For each agent and step, [T, N, agents]: the rewards up to its next turn, and the value there.
-
-    cut: where an agent has no further turn after this step; `next_value` counts there.
-    """
-    acts_next, value_next, none = np.zeros_like(acting), np.zeros(value.shape), np.zeros(value.shape[1:])
-    acts_next[:-1], value_next[:-1] = acting[1:], value[1:]
-    waits = (~cut & ~acts_next).astype(np.float64)
-    at_turn = np.where(cut, next_value, np.where(acts_next, value_next, 0.0))
-    return ops.linear_recurrence(reward, waits, none), ops.linear_recurrence(at_turn, waits, none)
-
-
-def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    array = np.zeros((size, values.shape[-1]), np.float32)
-    array[rows] = values
-    return array

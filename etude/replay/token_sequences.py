@@ -12,9 +12,8 @@ from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import ACTION_MASK
 from etude.losses.preferences import group_advantages
 from etude.replay.ring import Ring
-from etude.replay.ring_view import RingView
 from etude.replay.selectors import BestEpisodes, Selection
-from etude.replay.views import OneStep, discounts, scaled
+from etude.replay.views import OneStep, RingView, discounts, scaled
 
 
 class TokenSequences(OneStep):

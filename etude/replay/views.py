@@ -7,33 +7,92 @@ random numbers from. `gamma`, `gae_lambda` and `reward_scale` are plain attribut
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol
 
 import numpy as np
 
 from etude.base import trees
+from etude.base.checks import Stateless
 from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
-from etude.losses import returns
-from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.ring_view import RingView, Stateless
+from etude.base.spaces import Spaces
+from etude.base.trees import Tree
+from etude.replay.ring import TERMINATED, TRUNCATED, EpisodeIndex, Ring
 
 
-class OneStep(Stateless):
-    """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
+class RingView(Protocol):
+    """The methods of `Ring` that views of transitions use. The last axes of `rows` are those of the rows that the view
+    was called with; axes of its own (the steps of a path) come before them."""
 
-    def __init__(self, gamma: float, reward_scale: float = 1.0):
-        self.reward_scale: float = reward_scale
+    spaces: Spaces
+    episodes: EpisodeIndex
+
+    def __len__(self) -> int: ...
+
+    def locate(self, positions: np.ndarray) -> np.ndarray: ...
+
+    def ahead(self, rows: np.ndarray, count: int | np.ndarray = 1) -> np.ndarray: ...
+
+    def observation(self, rows: np.ndarray) -> Tree: ...
+
+    def following(self, rows: np.ndarray) -> Tree: ...
+
+    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]: ...
+
+    def following_part(self, key: str, rows: np.ndarray) -> Tree: ...
+
+    def actions(self, rows: np.ndarray) -> np.ndarray: ...
+
+    def outcome(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]: ...
+
+    def stored(self, rows: np.ndarray, names: Iterable[str] | None = None) -> dict[str, np.ndarray]: ...
+
+
+class DiscountedView(Stateless):
+    """The base of views with a discount factor. reward_scale: multiplies rewards; of several agents, one for each."""
+
+    def __init__(self, gamma: float, reward_scale: Any = 1.0):
         self.gamma: float = gamma
+        self.reward_scale: Any = reward_scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""
         self.gamma = hyper["gamma"]
 
     def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
-        """Every row can be asked for."""
+        """The rows that a batch starts from when these are sampled; placing them again changes nothing."""
         return rows
+
+
+class TransitionView(DiscountedView):
+    """The base of views that need no more than a `RingView`: their batches are made of rows of episodes."""
+
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        raise NotImplementedError
+
+
+class AroundView:
+    """The base of views around another one, `view`: they follow its hyperparameters, and scale rewards as it does."""
+
+    view: Any
+
+    @property
+    def reward_scale(self) -> Any:
+        """What rewards are multiplied by."""
+        return self.view.reward_scale
+
+    @reward_scale.setter
+    def reward_scale(self, scale: Any) -> None:
+        self.view.reward_scale = scale
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present hyperparameters."""
+        self.view.adjust(hyper)
+
+
+class OneStep(TransitionView):
+    """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         reward, kind = ring.outcome(rows)
@@ -62,7 +121,7 @@ class OneStepAndNextActions(OneStep):
         return batch
 
 
-class NStep(Stateless):
+class NStep(TransitionView):
     """Transitions over up to n steps: the discounted sum of m rewards, the observation m steps later, and gamma**m.
 
     m is n, or less where the episode ends or the stored steps do (the head acts as a truncation).
@@ -72,17 +131,8 @@ class NStep(Stateless):
     def __init__(self, gamma: float, n: int, reward_scale: float = 1.0):
         if n < 1:
             raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
+        super().__init__(gamma, reward_scale)
         self.n: int = n
-        self.reward_scale: float = reward_scale
-        self.gamma: float = gamma
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
-
-    def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
-        """Every row can be asked for."""
-        return rows
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         path, taken = ring.episodes.path(rows, self.n)  # [n, *rows.shape]
@@ -105,113 +155,6 @@ class NStep(Stateless):
         )
 
 
-class Advantages(Stateless):
-    """Rows with the extras `advantage`, `value` and `return` (advantage + value), by generalised advantage estimation
-    over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
-
-    value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
-        observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again
-        only after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy
-        that collected it.
-
-    Where the ring stores the recurrent state at each step (the extra `recurrent_state`), `value` gets it with the
-    observations and returns (values, the states after them): each row is valued with its own state, and
-    what follows the last row of an episode or of the ring, with what was remembered after that.
-    """
-
-    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
-        self.gamma: float = gamma
-        self.gae_lambda: float = gae_lambda
-        self.reward_scale: float = reward_scale
-        self.value: Callable[..., Any] = value
-        self._basis: tuple[object, ...] = ()
-        self._estimates: dict[str, np.ndarray] = {}
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma and lambda."""
-        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
-
-    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        if ring.reward.ndim > 1:
-            raise ConfigError(
-                f"The rewards in the replay are of shape {ring.reward.shape[1:]}, one for each of several agents; "
-                "advantages are those of one reward and one value. Give the environment one reward (`reward_done`), or "
-                "learn from transitions (OneStep, NStep)."
-            )
-        basis = (ring, ring.version, self.gamma, self.gae_lambda, self.reward_scale)
-        if basis != self._basis:
-            self._estimates, self._basis = self._estimate(ring), basis
-        return Batch(
-            observation=ring.observation(rows),
-            action=ring.action.take(rows, 0),
-            reward=scaled(ring.reward.take(rows), self.reward_scale),
-            discount=discounts(self.gamma).take(ring.kind.take(rows)),
-            next_observation=None,
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows) | {name: array.take(rows) for name, array in self._estimates.items()},
-        )
-
-    def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
-        """Estimates for every flat row of the ring; those of rows that are not stored mean nothing."""
-        # Columns end together at their heads; the shorter ones have places at the start that hold no row.
-        times = np.arange(int(ring.filled.max()))[:, None] - int(ring.filled.max())
-        rows = ring.ahead(ring.head * ring.environments + np.arange(ring.environments), times)
-        stored = times >= -ring.filled
-        kind = ring.kind.take(rows)
-        bootstrapped = stored & (kind == TRUNCATED)
-        bootstrapped[-1] |= stored[-1] & (kind[-1] == 0)
-        values = self._values(ring, rows[stored], rows[bootstrapped])
-        value = np.zeros(rows.shape)
-        value[stored] = values[: stored.sum()]
-        next_value = np.zeros(rows.shape)
-        next_value[:-1] = value[1:]
-        next_value[kind != 0] = 0.0
-        next_value[bootstrapped] = values[stored.sum() :][: bootstrapped.sum()]
-        discount = np.where((kind & TERMINATED) == 0, self.gamma, 0.0)
-        advantage = returns.advantages(
-            self.reward_scale * ring.reward.take(rows), discount, value, next_value, self.gae_lambda * (kind == 0)
-        )
-        return {
-            name: _scatter(ring.rows, rows, estimate)
-            for name, estimate in (("advantage", advantage), ("value", value), ("return", advantage + value))
-        }
-
-    def states(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
-        """The recurrent states at these rows, of those that the last call estimated."""
-        return ring.extras[RECURRENT_STATE].take(rows, 0)
-
-    def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
-        # Engines compile for each new number of observations: fill up to one that most rollouts share.
-        room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
-        bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
-        if RECURRENT_STATE in ring.extras:
-            values = np.concatenate(self._remembering(ring, rows, bootstrapped), dtype=np.float64)
-        else:
-            observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
-            values = np.asarray(self.value(observations), np.float64)
-        if values.shape != (len(rows) + room,):
-            raise ConfigError(
-                f"`value` returned shape {values.shape} for {len(rows) + room} observations; expected "
-                "one number for each."
-            )
-        return values
-
-    def _remembering(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values of these rows, and of what followed the last ones."""
-        state = ring.extras[RECURRENT_STATE]
-        value, _ = self.value(ring.observation(rows), state.take(rows, 0))
-        _, after = self.value(ring.observation(last), state.take(last, 0))
-        following, _ = self.value(ring.following(last), after)
-        return value, following
-
-
-def _scatter(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
-    array = np.zeros(size, np.float32)
-    array[rows] = values
-    return array
-
-
 def scaled(reward: np.ndarray, scale: float | tuple[float, ...]) -> np.ndarray:
     """Rewards [...] times a number, or [..., agents] times one for each agent."""
     return reward if scale == 1.0 else reward * np.asarray(scale, np.float32)
@@ -222,3 +165,99 @@ def discounts(gamma: float) -> np.ndarray:
     table = np.full(4, gamma, np.float32)
     table[TERMINATED] = table[TERMINATED | TRUNCATED] = 0.0
     return table
+
+
+class Sequences(TransitionView):
+    """Runs of L = `length` consecutive rows of one episode, every array [k, n, L, ...] but `weight` and `index` [k, n].
+    Kapturowski et al. 2019 (R2D2), section 3.
+
+    A run stops where its episode ends, or the stored rows do, and is filled up to L: there the last row's observation
+    and action are repeated, and reward, discount and `mask` are 0. Two extras say what to do with each step, float32:
+
+    mask: 1 where the loss counts the step: a real one, from the sampled row on. The mean loss of a batch is
+        `sum(mask * loss) / sum(mask)`.
+    first: 1 where the episode begins, so that the recurrent state is the initial one. Only a run's first step can be.
+        It is 0 where that is forgotten: at the oldest row of a column whose earlier rows were overwritten.
+
+    Where the ring stores the state at each step (the extra `recurrent_state`), there is that of the first step:
+    [k, n, M].
+
+    burn_in: up to so many of the L steps come before the sampled row, to warm the recurrent state up; `mask` is 0
+        there. They are as many as the episode (as far as it is stored) has before the row: runs that start with their
+        episode need no warm-up, and the steps that this saves come later and count. So every row that is sampled is
+        learned from, also the first ones of an episode, which a fixed split of the run never counts.
+
+    A recurrent DQN unrolls its network over `observation` from `recurrent_state`, or from the initial one (all L steps:
+    what is filled up comes last and changes nothing that counts), and takes one step from each state that this gives on
+    `next_observation` for the values to bootstrap from: also where the run stops, those are of the true next
+    observation.
+    """
+
+    def __init__(self, gamma: float, length: int, burn_in: int = 0, reward_scale: float = 1.0):
+        if length < 1 or not 0 <= burn_in < length:
+            raise ConfigError(
+                f"Sequences: length = {length}, burn_in = {burn_in}; expected at least 1 step, of which fewer than all "
+                "are for burn-in."
+            )
+        super().__init__(gamma, reward_scale)
+        self.length: int = length
+        self.burn_in: int = burn_in
+
+    def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        before = np.minimum(ring.episodes.before(rows), self.burn_in) if self.burn_in else np.zeros_like(rows)
+        path, real = ring.episodes.path(ring.ahead(rows, -before), self.length)
+        reward, kind = ring.outcome(path)
+        counted = np.arange(self.length).reshape(-1, *[1] * rows.ndim) >= before
+        # The end of the episode is in `real`; under other goals it may end earlier, but not before it is learned from.
+        real[1:] &= np.logical_and.accumulate((kind[:-1] == 0) | ~counted[:-1])
+        first = np.zeros(path.shape, np.float32)
+        first[0] = ring.episodes.begins(path[0])
+        observation, following = ring.pair(path)
+        reward[~real] = 0.0
+
+        def times_last(array: Any) -> np.ndarray:
+            return np.moveaxis(array, 0, rows.ndim)
+
+        started = ring.stored(path[0])
+        state = {name: started.pop(name) for name in (RECURRENT_STATE,) if name in started}
+        extras = ring.stored(path, started) | {"mask": np.float32(real & counted), "first": first}
+        return Batch(
+            observation=trees.map(times_last, observation),
+            action=times_last(ring.actions(path)),
+            reward=times_last(scaled(reward, self.reward_scale)),
+            discount=times_last(discounts(self.gamma).take(kind) * real),
+            next_observation=trees.map(times_last, following),
+            weight=weight,
+            index=rows,
+            extras={name: times_last(array) for name, array in extras.items()} | state,
+        )
+
+
+class Unrolls(DiscountedView):
+    """Whole columns of the ring: every array of a batch is [k, B, T, ...], T the rows of a column, all of which hold as
+    many. Rows [k, B] are the oldest of their columns, as `ColumnEpochs` selects them.
+
+    Episodes may end anywhere in a column: there `goes_on` is 0, and else 1. The next observation of a row that ends an
+    episode is the true last one of that.
+    """
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        length = int(ring.filled.max())
+        if ring.reward.ndim > 1 or length != ring.filled.min():
+            raise ConfigError(
+                f"Unrolls of columns that hold {ring.filled.min()} to {length} rows, with rewards of shape "
+                f"{ring.reward.shape[1:]}; expected as many rows in each, and one reward for a step."
+            )
+        path = ring.ahead(rows[..., None], np.arange(length))
+        observation, following = ring.pair(path)
+        reward, kind = ring.outcome(path)
+        return Batch(
+            observation=observation,
+            action=ring.actions(path),
+            reward=scaled(reward, self.reward_scale),
+            discount=discounts(self.gamma).take(kind),
+            next_observation=following,
+            weight=np.repeat(weight[..., None], length, -1),
+            index=path,
+            extras=ring.stored(path) | {"goes_on": (kind == 0).astype(np.float32)},
+        )

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etude.base.errors import ConfigError, EtudeError
-from etude.replay.prioritised import SumTree
+from etude.replay.selectors import SumTree
 
 
 def tree_of(*values: float) -> SumTree:

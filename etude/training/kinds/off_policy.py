@@ -42,8 +42,8 @@ from etude.replay import (
     Uniform,
     View,
 )
-from etude.replay.frames import has_stacks
 from etude.replay.hindsight import require_goals
+from etude.replay.observations import has_stacks
 from etude.replay.ring import Extras
 from etude.training.adapting import Adapting
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for

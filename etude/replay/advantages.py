@@ -1,4 +1,4 @@
-"""Parts of rollouts with advantages, for recurrent networks that learn on-policy."""
+"""Rollouts with advantages: row by row, and for recurrent networks in parts of them."""
 
 from __future__ import annotations
 
@@ -13,8 +13,120 @@ from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
-from etude.replay.ring import Ring
-from etude.replay.views import Advantages
+from etude.losses import returns
+from etude.replay.ring import TERMINATED, TRUNCATED, Ring
+from etude.replay.views import AroundView, DiscountedView, discounts, scaled
+
+
+class Advantages(DiscountedView):
+    """Rows with the extras `advantage`, `value` and `return` (advantage + value), by generalised advantage estimation
+    over all of the ring. Schulman et al. 2016, arXiv:1506.02438, equation 16. There is no next observation.
+
+    value: `value(observations [M, ...]) -> [M]`, called once for all rows and, after them, the final and pending
+        observations that are bootstrapped from (filled up to a number that most rollouts share). It is called again
+        only after the ring or a setting changed, so that the advantages of one learning phase stay those of the policy
+        that collected it.
+
+    Where the ring stores the recurrent state at each step (the extra `recurrent_state`), `value` gets it with the
+    observations and returns (values, the states after them): each row is valued with its own state, and
+    what follows the last row of an episode or of the ring, with what was remembered after that.
+    """
+
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
+        super().__init__(gamma, reward_scale)
+        self.gae_lambda: float = gae_lambda
+        self.value: Callable[..., Any] = value
+        self._basis: tuple[object, ...] = ()
+        self._estimates: dict[str, np.ndarray] = {}
+
+    def adjust(self, hyper: Mapping[str, float]) -> None:
+        """Take over the present gamma and lambda."""
+        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        if ring.reward.ndim > 1:
+            raise ConfigError(
+                f"The rewards in the replay are of shape {ring.reward.shape[1:]}, one for each of several agents; "
+                "advantages are those of one reward and one value. Give the environment one reward (`reward_done`), or "
+                "learn from transitions (OneStep, NStep)."
+            )
+        return Batch(
+            observation=ring.observation(rows),
+            action=ring.action.take(rows, 0),
+            reward=scaled(ring.reward.take(rows), self.reward_scale),
+            discount=discounts(self.gamma).take(ring.kind.take(rows)),
+            next_observation=None,
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows) | self.estimates(ring, rows),
+        )
+
+    def estimates(self, ring: Ring, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """The estimates for these rows, by the names of the extras."""
+        basis = (ring, ring.version, self.gamma, self.gae_lambda, self.reward_scale)
+        if basis != self._basis:
+            self._estimates, self._basis = self._estimate(ring), basis
+        return {name: array.take(rows, 0) for name, array in self._estimates.items()}
+
+    def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
+        """Estimates for every flat row of the ring; those of rows that are not stored mean nothing."""
+        # Columns end together at their heads; the shorter ones have places at the start that hold no row.
+        times = np.arange(int(ring.filled.max()))[:, None] - int(ring.filled.max())
+        rows = ring.ahead(ring.head * ring.environments + np.arange(ring.environments), times)
+        stored = times >= -ring.filled
+        kind = ring.kind.take(rows)
+        bootstrapped = stored & (kind == TRUNCATED)
+        bootstrapped[-1] |= stored[-1] & (kind[-1] == 0)
+        values = self._values(ring, rows[stored], rows[bootstrapped])
+        value = np.zeros(rows.shape)
+        value[stored] = values[: stored.sum()]
+        next_value = np.zeros(rows.shape)
+        next_value[:-1] = value[1:]
+        next_value[kind != 0] = 0.0
+        next_value[bootstrapped] = values[stored.sum() :][: bootstrapped.sum()]
+        discount = np.where((kind & TERMINATED) == 0, self.gamma, 0.0)
+        advantage = returns.advantages(
+            self.reward_scale * ring.reward.take(rows), discount, value, next_value, self.gae_lambda * (kind == 0)
+        )
+        return {
+            name: scattered(ring.rows, rows, estimate)
+            for name, estimate in (("advantage", advantage), ("value", value), ("return", advantage + value))
+        }
+
+    def states(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
+        """The recurrent states at these rows, of those that the last call estimated."""
+        return ring.extras[RECURRENT_STATE].take(rows, 0)
+
+    def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
+        # Engines compile for each new number of observations: fill up to one that most rollouts share.
+        room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
+        bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
+        if RECURRENT_STATE in ring.extras:
+            values = np.concatenate(self._remembering(ring, rows, bootstrapped), dtype=np.float64)
+        else:
+            observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
+            values = np.asarray(self.value(observations), np.float64)
+        if values.shape != (len(rows) + room,):
+            raise ConfigError(
+                f"`value` returned shape {values.shape} for {len(rows) + room} observations; expected "
+                "one number for each."
+            )
+        return values
+
+    def _remembering(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Values of these rows, and of what followed the last ones."""
+        state = ring.extras[RECURRENT_STATE]
+        value, _ = self.value(ring.observation(rows), state.take(rows, 0))
+        _, after = self.value(ring.observation(last), state.take(last, 0))
+        following, _ = self.value(ring.following(last), after)
+        return value, following
+
+
+def scattered(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values of these rows in an array of all, [size, ...] float32."""
+    array = np.zeros((size, *values.shape[rows.ndim :]), np.float32)
+    array[rows] = values
+    return array
 
 
 class UnrolledAdvantages(Advantages):
@@ -110,7 +222,7 @@ class UnrolledAdvantages(Advantages):
         return self.value(observation, state, first)
 
 
-class AdvantageSequences:
+class AdvantageSequences(AroundView):
     """`length` rows in a row with what `advantages` estimates for each: every array of a batch is [k, B, L, ...], but
     for two extras, float32, about the recurrent state:
 
@@ -123,34 +235,21 @@ class AdvantageSequences:
 
     def __init__(self, length: int, advantages: Advantages):
         self.length: int = length
-        self.advantages: Advantages = advantages
-
-    @property
-    def reward_scale(self) -> float:
-        """What rewards are multiplied by."""
-        return self.advantages.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, scale: float) -> None:
-        self.advantages.reward_scale = scale
-
-    def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma and lambda."""
-        self.advantages.adjust(hyper)
+        self.view: Advantages = advantages
 
     def state(self) -> dict[str, Any]:
-        return self.advantages.state()
+        return self.view.state()
 
     def check_state(self, saved: Stored) -> None:
-        self.advantages.check_state(saved)
+        self.view.check_state(saved)
 
     def restore(self, state: dict[str, Any]) -> None:
-        self.advantages.restore(state)
+        self.view.restore(state)
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         path = ring.ahead(rows[..., None], np.arange(self.length))
-        batch = self.advantages(ring, path, np.repeat(weight[..., None], self.length, -1))
+        batch = self.view(ring, path, np.repeat(weight[..., None], self.length, -1))
         first = np.zeros(path.shape, np.float32)
         first[..., 1:] = ring.kind.take(path[..., :-1]) != 0
-        state = self.advantages.states(ring, rows)
+        state = self.view.states(ring, rows)
         return dataclasses.replace(batch, extras=batch.extras | {RECURRENT_STATE: state, "first": first})
