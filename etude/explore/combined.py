@@ -263,6 +263,7 @@ class PerActorEpsilonGreedy(PerActor):
     """Environment i of N takes a random action with probability epsilon ** (1 + alpha * i / (N - 1)), else the best:
     see `PerActor`. total: environment steps of the run, for a schedule."""
 
+    uniform_numbers = 2
     epsilon: float | Linear
     alpha: float
     environments: int
@@ -272,9 +273,6 @@ class PerActorEpsilonGreedy(PerActor):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "epsilon")
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""
@@ -387,12 +385,10 @@ class Heuristic(StatelessExplorer):
     Raises EnvironmentFault where it raises, or returns what is no action of the agent.
     """
 
+    uniform_numbers = 2
     policy: str
     choose: Callable[[Any, np.random.Generator], Any]
     subset: AgentSubset = field(compare=False, repr=False)
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         acting, seeds = output[STATUS] == ACTING, (noise * _STEPS).astype(np.int64)

@@ -119,7 +119,20 @@ def _refuse(output: np.ndarray, bad: Any) -> None:
 
 
 class ExplorerBase:
-    """The base of etude's explorers. One that knows the probabilities of its actions overrides `distribution`."""
+    """The base of etude's explorers. One that knows the probabilities of its actions overrides `distribution`.
+
+    uniform_numbers: in [0, 1), how many it draws for an action; one that draws others overrides `draw`.
+    """
+
+    uniform_numbers: ClassVar[int] = 0
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """See `protocols.Explorer`."""
+        return rng.random((steps, self.uniform_numbers), np.float32)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        """See `protocols.Explorer`."""
+        raise NotImplementedError
 
     def of(self, columns: np.ndarray) -> Any:
         """The explorer of the environments with these numbers: itself, where it treats all alike."""
@@ -271,7 +284,7 @@ class PerMember(Around):
 
 
 @dataclass
-class Adjustable:
+class Adjustable(ExplorerBase):
     """Parameters are plain attributes, checked when they are given and again when they are used. Two explorers are
     equal where their type and their present parameters are.
 
@@ -287,14 +300,6 @@ class Adjustable:
 
     def check(self) -> None:
         """Raise ConfigError where a parameter cannot be used."""
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        """See `protocols.Explorer`."""
-        raise NotImplementedError
-
-    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        """See `protocols.Explorer`."""
-        raise NotImplementedError
 
     def _select(self, values: Any, step: int = 0) -> int:
         """The action for the values or probabilities [n] of one state: what a run would do with N = 1."""

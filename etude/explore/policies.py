@@ -41,9 +41,6 @@ class Greedy(StatelessExplorer):
         """None: a single action has no density, and what it says of Discrete ones helps no estimator."""
         return ()
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return np.empty((steps, 0), np.float32)
-
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if isinstance(output, np.ndarray | MaskedValues):
             return Choice(best_of(check_values(output, "Greedy")[0]), {})
@@ -98,9 +95,6 @@ class Sample(StatelessExplorer):
 class AsIs(StatelessExplorer):
     """The output itself, [N] or [N, ...], is the action: integers for Discrete actions (returned as int64), finite
     numbers for Box ones (returned as they are)."""
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return np.empty((steps, 0), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         if not isinstance(output, np.ndarray) or output.shape[:1] != noise.shape[:1]:

@@ -28,8 +28,7 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
     NumericalError for NaN.
     """
 
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 1), np.float32)
+    uniform_numbers = 1
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         return Choice(self.distribution(output, step).sample(noise), {})

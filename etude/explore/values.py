@@ -38,14 +38,12 @@ class EpsilonGreedy(StatelessExplorer):
     total: environment steps of the run, for a schedule.
     """
 
+    uniform_numbers = 2
     epsilon: float | Linear
     total: int = 0
 
     def __post_init__(self) -> None:
         checks.fractions(self, "epsilon")
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, free = check_values(output, "EpsilonGreedy")
@@ -63,14 +61,12 @@ class Boltzmann(StatelessExplorer):
     temperature: in the units of the values. total: environment steps of the run, for a schedule.
     """
 
+    uniform_numbers = 1
     temperature: float | Linear
     total: int = 0
 
     def __post_init__(self) -> None:
         checks.positive(self, "temperature")
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 1), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, _ = check_values(output, "Boltzmann")
@@ -186,6 +182,7 @@ class EpsilonZGreedy(ExplorerBase):
     schedule. mu: above 1; the paper's is 2, for which one action in two hundred lasts for more than a hundred steps.
     """
 
+    uniform_numbers = 3
     epsilon: float | Linear
     mu: float = 2.0
     total: int = 0
@@ -197,9 +194,6 @@ class EpsilonZGreedy(ExplorerBase):
             raise ConfigError(f"EpsilonZGreedy: mu = {self.mu}; expected a finite number above 1.")
         weight = np.arange(1, LONGEST + 1, dtype=np.float64) ** -self.mu
         object.__setattr__(self, "_at_most", np.cumsum(weight) / weight.sum())  # [n - 1] the chance of n steps or fewer
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 3), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         values, free = check_values(output, "EpsilonZGreedy")
@@ -250,7 +244,16 @@ class Softened(StatelessExplorer):
 
 
 @dataclass
-class EpsGreedyQPolicy(WrappingPolicy):
+class ByValues(Adjustable):
+    """The base of those that need nothing but the values of a state."""
+
+    def select_action(self, q_values: np.ndarray) -> int:
+        """The action for the values [n] of one state."""
+        return self._select(q_values)
+
+
+@dataclass
+class EpsGreedyQPolicy(ByValues, WrappingPolicy):
     """`EpsilonGreedy` with a random action with probability `eps`. Watkins 1989."""
 
     eps: float = 0.1
@@ -261,10 +264,6 @@ class EpsGreedyQPolicy(WrappingPolicy):
 
     def explorer(self, step: int, n: int) -> Explorer:
         return EpsilonGreedy(self.eps)
-
-    def select_action(self, q_values: np.ndarray) -> int:
-        """The action for the values [n] of one state."""
-        return self._select(q_values)
 
 
 @dataclass
@@ -301,25 +300,22 @@ class AdaptiveEpsGreedyPolicy(WrappingPolicy):
 
 
 @dataclass
-class GreedyQPolicy(WrappingPolicy):
+class GreedyQPolicy(ByValues, WrappingPolicy):
     """`Greedy`: the best action, the first of equals."""
 
     def explorer(self, step: int, n: int) -> Explorer:
         return Greedy()
 
-    def select_action(self, q_values: np.ndarray) -> int:
-        """The action for the values [n] of one state."""
-        return self._select(q_values)
-
 
 @dataclass
-class BoltzmannQPolicy(Adjustable, StatelessExplorer):
+class BoltzmannQPolicy(ByValues, StatelessExplorer):
     """Actions with probabilities softmax(clip(values / tau)). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     tau: in the units of the values. clip: (low, high), the range that values / tau are clipped to, as in Keras-RL:
     values beyond it are not told apart.
     """
 
+    uniform_numbers = 1
     tau: float = 1.0
     clip: tuple[float, float] = (-500.0, 500.0)
 
@@ -327,9 +323,6 @@ class BoltzmannQPolicy(Adjustable, StatelessExplorer):
         check_finite(self, "tau")
         checks.positive(self, "tau")
         _check_clip(self)
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 1), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
@@ -340,16 +333,13 @@ class BoltzmannQPolicy(Adjustable, StatelessExplorer):
         self.check()
         return boltzmann_distribution(check_values(output, "BoltzmannQPolicy")[0], self.tau, self.clip)
 
-    def select_action(self, q_values: np.ndarray) -> int:
-        """The action for the values [n] of one state."""
-        return self._select(q_values)
-
 
 @dataclass
-class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
+class MaxBoltzmannQPolicy(ByValues, StatelessExplorer):
     """With probability `eps` as `BoltzmannQPolicy`, else the best action. Wiering 1999, "Explorations in Efficient
     Reinforcement Learning" (thesis, Amsterdam)."""
 
+    uniform_numbers = 2
     eps: float = 0.1
     tau: float = 1.0
     clip: tuple[float, float] = (-500.0, 500.0)
@@ -360,9 +350,6 @@ class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
         check_finite(self, "tau")
         checks.positive(self, "tau")
         _check_clip(self)
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return rng.random((steps, 2), np.float32)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         self.check()
@@ -379,10 +366,6 @@ class MaxBoltzmannQPolicy(Adjustable, StatelessExplorer):
         sampled = boltzmann_distribution(values, self.tau, self.clip).probabilities()
         with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity
             return Categorical(np.log((1 - self.eps) * best + self.eps * sampled).astype(np.float32))
-
-    def select_action(self, q_values: np.ndarray) -> int:
-        """The action for the values [n] of one state."""
-        return self._select(q_values)
 
 
 @dataclass
