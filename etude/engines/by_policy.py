@@ -174,6 +174,10 @@ class LeagueEngine:
             found |= {f"{slot}.{name}": own[name] for name in self.acting}
         return found if names is None else {name: found[name] for name in names}
 
+    def read_by_acting(self) -> tuple[str, ...]:
+        """The names of the weights that `act` reads: all."""
+        return tuple(self.layout.initial)
+
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name; raises NetworkError where a name or a shape does not fit."""
         self.numbers = np.array(weights.get(NUMBERS, self.numbers))

@@ -101,6 +101,10 @@ class PerturbedActor:
             self._vectors[column] = layout.as_vector(self._engine.weights()) + sign * noise
         return self._vectors[column]
 
+    def read_by_acting(self) -> tuple[str, ...]:
+        """The names of the weights that `act` reads."""
+        return self._engine.read_by_acting()
+
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights and their generation; raises NetworkError where a name or a shape does not fit."""
         self._engine.load(weights)

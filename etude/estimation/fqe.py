@@ -50,9 +50,6 @@ class PolicyEvaluation(OfflineLearning):
         policy = data.episodes[0].extras[TARGET]
         return {TARGET: (policy.shape[1:], policy.dtype)}
 
-    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        return ()
-
 
 @dataclass(frozen=True)
 class FQEConfig(OfflineConfig):
@@ -165,11 +162,12 @@ def bounded(config: FQEConfig, reward: np.ndarray) -> FQEConfig:
 def learn(context: TrainingContext, steps: int) -> None:
     """All gradient steps of an offline run."""
     kind: Any = context.agent.learns_from
-    learning: Any = kind.loop_parts(kind.make_learner(context), context, None).learning
-    learning.progress.total = steps
-    while learning.progress.step < steps:
-        learning.collect_request(steps - learning.progress.step)
-        learning.learn_if_due()
+    learner: Any = kind.make_learner(context)
+    progress = learner.progress
+    progress.total = steps
+    while progress.step < steps:
+        progress.step += learner.collect_request(steps - progress.step).steps
+        learner.learn_if_due()
 
 
 def _with_policy(data: Dataset, following: np.ndarray) -> Dataset:

@@ -22,9 +22,9 @@ from etude.rollout.in_process import InProcess
 from etude.rollout.joint import JointRollout
 from etude.run.run import Run
 from etude.training.kinds import kind_of
+from etude.training.kinds.kind import vectorization_for
 from etude.training.learner import Learner
 from etude.training.loop import CollectionDue
-from etude.training.rollout_lifecycle import RolloutLifecycle
 
 FAR = 1_000_000  # environment steps
 
@@ -54,7 +54,7 @@ class RunGroup:
         context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
         seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
         actor = StackedActor(context.agent, context.engine.spaces, members)
-        vectorization, columns = kind_of(context.agent).vectorization(context), np.arange(members * count)
+        vectorization, columns = vectorization_for(kind_of(context.agent), context), np.arange(members * count)
 
         def make(explorer: Explorer) -> InProcess:
             names = context.setup.keep_info
@@ -63,7 +63,6 @@ class RunGroup:
 
         joint = JointRollout(make, actor, members, count)
         for i, run in enumerate(self.runs):
-            assert isinstance(run._lifecycle, RolloutLifecycle)
             run._lifecycle.collect_with(functools.partial(joint.member, i))
             run._loop.paced = True
 
@@ -105,9 +104,9 @@ def reason_apart(run: Run) -> str | None:
     if run.agent.config.adapt:
         return "rules adapt its hyperparameters"
     kind = kind_of(run.agent)
-    if not kind.collects_steps or kind.actor_priorities(context):
+    if not kind.collects_steps or context.actor_priorities:
         return f"{name} learns from more than collected steps"
-    if context.group is not None or not isinstance(run._lifecycle, RolloutLifecycle):
+    if context.group is not None:
         return f"{name} collects in a way of its own"
     if run.learner.collect_request(FAR).steps is None:
         return f"{name} learns from whole episodes"

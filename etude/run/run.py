@@ -195,7 +195,7 @@ class Run:
         self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
         self._evaluator = evaluator_for(self.policy, self._context, self.learner, self)
         self._loop = Loop(
-            parts.learning, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
+            parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
         )  # fmt: skip
         self.history: history.RunHistory = history.RunHistory()

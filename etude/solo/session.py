@@ -33,7 +33,7 @@ from etude.solo.environments import EnvironmentDescription, UserEnvironments
 from etude.solo.irl import reward_source
 from etude.solo.learner import EpisodeLearner, acting_in_worker, regime_of
 from etude.solo.settings import Options, Settings
-from etude.training.rollout_lifecycle import RolloutLifecycle
+from etude.training.loop import Collection
 
 
 @dataclass(frozen=True)
@@ -153,15 +153,15 @@ class Session:
         self.told = False  # of networks that stay as they are
         self.chief: bool = group is None or group.rank == 0
         self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
-        self._lifecycle: RolloutLifecycle | None = None
+        self._lifecycle: Collection | None = None
         self._rollout_state: dict[str, Any] | None = None
 
-    def open(self, options: Options) -> RolloutLifecycle:
+    def open(self, options: Options) -> Collection:
         """The rollout lifecycle for these options; continues where the last one ended."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
         self.learner.engine.share(self._busy(options))
-        self._lifecycle = RolloutLifecycle(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
+        self._lifecycle = Collection(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
         self._lifecycle.restore(self._rollout_state)
         return self._lifecycle
 

@@ -16,14 +16,14 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
 from etude.config import RolloutConfig
 from etude.protocols import Engine, Replay, Weights
+from etude.replay import Buffer, Prioritised
 from etude.training.schedule import UpdateSchedule
 
 
 class Adapting:
     """What a learner asks for the present values of hyperparameters, and tells how it learned.
 
-    schedule_for: the schedule of updates that a config describes. priorities: all of the replay's, or None. sizes: see
-    `Adaptation`.
+    schedule_for: the schedule of updates that a config describes. sizes: see `Adaptation`.
     """
 
     def __init__(
@@ -31,21 +31,27 @@ class Adapting:
         config: Any,
         engine: Engine,
         schedule_for: Callable[[Any], UpdateSchedule],
-        priorities: Callable[[], np.ndarray | None],
+        replay: Replay,
         sizes: tuple[str, ...] = (),
     ):
         self.rules: Adaptation = Adaptation(config.adapt, config, engine.layout.hyper, sizes)
         self._config, self._engine = config, engine
-        self._schedule_for, self._priorities = schedule_for, priorities
+        self._schedule_for, self._replay = schedule_for, replay
 
     def floats(self, given: Mapping[str, float]) -> dict[str, float]:
         """The present values of floats that schedules have at `given`."""
         return self.rules.floats(given)
 
-    def trim(self, replay: Replay) -> None:
+    def trim(self) -> None:
         """Forget the rows beyond the present `buffer_size`, where a rule changes it."""
         if (keep := self.rules.counts().get("buffer_size")) is not None:
-            replay.trim(keep)
+            self._replay.trim(keep)
+
+    def _priorities(self) -> np.ndarray | None:
+        """Those of all stored rows; None where rows are drawn without."""
+        if isinstance(self._replay, Buffer) and isinstance(self._replay.selector, Prioritised):
+            return self._replay.selector.all_priorities(self._replay.ring)
+        return None
 
     def update_schedule(self) -> UpdateSchedule:
         """With the present whole numbers. ConfigError where the config refuses them."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
@@ -35,20 +36,22 @@ BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is
 class LearnerParts:
     """What a kind of learning gives the learner.
 
-    acting_weights: the names of the weights that rollouts need. example_bytes: of one example in a batch. count:
-    environments that are collected from in one call. terms: recorded transitions for terms of the losses. adapting:
-    what changes hyperparameters after learning phases. whole_rollouts: see `LearningKind`.
+    acting_weights: the names of the weights that rollouts need, asked for once they do. example_bytes: of one example
+    in a batch. count: environments that are collected from in one call. terms: recorded transitions for terms of the
+    losses. adapting: what changes hyperparameters after learning phases. whole_rollouts: see `LearningKind`. explores:
+    whether anything acts with the noise in layers.
     """
 
     replay: Replay
     update_schedule: UpdateSchedule
     gradients: GradientSource
-    acting_weights: tuple[str, ...]
+    acting_weights: Callable[[], tuple[str, ...]]
     example_bytes: int
     count: int
     terms: RecordedTerms = field(default_factory=lambda: RecordedTerms({}, {}))
     adapting: Adapting | None = None
     whole_rollouts: bool = False
+    explores: bool = True
 
 
 class Learner:
@@ -78,8 +81,8 @@ class Learner:
         )
         self._waiting: list[Steps] = []  # collected steps of a rollout that is not complete
         self._unseen: tuple[CollectedSteps, ...] = ()  # stored steps that the normaliser has not taken in
-        self._whole_rollouts = parts.whole_rollouts
-        self._acting, self._example_bytes = parts.acting_weights, parts.example_bytes
+        self._whole_rollouts, self._draws_noise = parts.whole_rollouts, bool(engine.layout.noisy) and parts.explores
+        self._read_by_acting, self._example_bytes = functools.cache(parts.acting_weights), parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
         self.explores_anew: bool = False  # whether the last phase without gradient steps has drawn noise in layers
@@ -160,7 +163,7 @@ class Learner:
         return learned
 
     def _draw_noise(self, due: UpdatesDue) -> None:
-        self.explores_anew = bool((due.gradient_steps or due.steps) and self.engine.layout.noisy)
+        self.explores_anew = self._draws_noise and bool(due.gradient_steps or due.steps)
         if self.explores_anew:
             self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
 
@@ -180,7 +183,7 @@ class Learner:
         hyper = self.hyper(due.steps)
         self.replay.adjust(hyper)
         if self.adapting is not None:
-            self.adapting.trim(self.replay)
+            self.adapting.trim()
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
@@ -238,7 +241,7 @@ class Learner:
 
     def acting_weights(self) -> Weights:
         """What acting needs; nothing where the engine itself acts."""
-        return self.engine.weights(self._acting)
+        return self.engine.weights(self._read_by_acting())
 
     def exploring_policy(self) -> tuple[Weights, PolicyVersion]:
         """What rollouts act with: weights, with layer noise that is the same until the next learning phase, and their

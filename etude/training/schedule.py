@@ -76,7 +76,13 @@ class UpdatesDue(NamedTuple):
 
 
 class UpdateSchedule(Protocol):
-    """Asked by the learner. N is the number of environments that are collected from in one call."""
+    """Asked by the learner. N is the number of environments that are collected from in one call.
+
+    examples: in a batch; None where batches differ.
+    """
+
+    @property
+    def examples(self) -> int | None: ...
 
     def steps_until_update(self, step: int, stored: int) -> int | None:
         """Time steps of all environments until the next learning phase, at environment step `step` with `stored` rows

@@ -19,6 +19,7 @@ from etude.envs.configured import is_plain
 from etude.training.assembly.agents import OF_ENVIRONMENT, config_for, environment_for, fitted, with_hyperparameters
 from etude.training.assembly.described import agents_for, environment_from, plain_config, plain_environment, taken_from
 from etude.training.kinds import kind_of
+from etude.training.kinds.kind import check_shared_replay
 from etude.tuning.journal import FORMAT
 
 OPTIONS = (  # arguments of `Run` that all trials have in common
@@ -96,7 +97,7 @@ class Experiment:
                 )
         algorithm, config = self.algorithm, self.config
         agent = algorithm if isinstance(algorithm, Agent) else find(algorithm)[0](config)
-        kind_of(agent).check_shared_replay(agent)
+        check_shared_replay(kind_of(agent), agent)
 
     def header(self) -> dict[str, Any]:
         """What it is, as plain data, with signatures of what its environment imports."""

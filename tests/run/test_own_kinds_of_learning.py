@@ -119,6 +119,7 @@ class CentredRewards(Stateless):
 class SweepSchedule:
     config: SweepConfig
     count: int
+    examples = 20
 
     def steps_until_update(self, step, stored):
         return -(-(self.config.sweep_every - step % self.config.sweep_every) // self.count)
@@ -145,7 +146,7 @@ class Sweeps(LearningKind):
     def update_schedule(self, config, count):
         return SweepSchedule(config, count)
 
-    def explorer(self, agent, acts_by, action, total, count):
+    def explorer(self, agent, spaces, total, count):
         return etude.explore.Sample(log_prob=False)
 
 

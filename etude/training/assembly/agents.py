@@ -34,6 +34,7 @@ from etude.networks import ActorCritic, Conv, Transformer, layers_of, with_layer
 from etude.networks.encoding import fitting_filters, leaves, width
 from etude.networks.specs import NATURE, Filters
 from etude.training.kinds import TrainingContext, kind_for, kind_of
+from etude.training.kinds.kind import vectorization_for
 from etude.training.schedule import Schedule
 from etude.training.setup import Setup
 
@@ -111,7 +112,7 @@ def check_takes_tasks(context: TrainingContext, task: Any) -> None:
             f"task = {task!r}: {type(context.agent).__name__} learns from recorded data and steps no environment. Give "
             "evaluations their task: run.evaluate(task=...)."
         )
-    environments = make_environments(context.environment, np.arange(1), 0, kind.vectorization(context))
+    environments = make_environments(context.environment, np.arange(1), 0, vectorization_for(kind, context))
     try:
         environments.set_task(task)
     finally:

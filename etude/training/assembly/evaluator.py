@@ -22,7 +22,7 @@ from etude.training.assembly.agents import check_same_spaces
 from etude.training.assembly.exploration import best_for, explorer_outside
 from etude.training.evaluate import Evaluation, EvaluationRequest, EvaluationWorkers, evaluate_with, play
 from etude.training.kinds import TrainingContext, kind_of
-from etude.training.loop import Collecting, RunLearning
+from etude.training.loop import Collection, RunLearning
 from etude.training.schedule import Schedule
 
 EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated on
@@ -39,7 +39,7 @@ class TrainedPolicy:
         self,
         context: TrainingContext,
         learner: RunLearning,
-        collecting: Collecting,
+        collecting: Collection,
         translation: Any,
         explorer: Explorer | None,
     ):
@@ -73,7 +73,7 @@ class TrainedPolicy:
     @property
     def make_actor(self) -> Callable[[], Any]:
         """Makes what acts in NumPy, where it can, in this process or in another."""
-        return kind_of(self._context.agent).make_policy_actor(self._context)
+        return kind_of(self._context.agent).actor(self._context, collecting=False)
 
     def explorer(self, environments: int, explore: bool) -> Explorer:
         """See `Run.exploring`; the best actions unless `explore`."""

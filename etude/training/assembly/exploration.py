@@ -35,6 +35,7 @@ from etude.explore import (
 )
 from etude.protocols import Explorer
 from etude.training.kinds import kind_of
+from etude.training.kinds.by_policy import best_explorer
 from etude.training.kinds.kind import EXPLORED_BY
 
 FITTING: dict[str, tuple[Any, ...]] = {
@@ -61,7 +62,7 @@ def _explorer_of_config(agent: Agent, spaces: Spaces, total: int, count: int, fa
         changed = {name: scaled(getattr(agent.config, name), factor) for name, factor in factors.items()}
         agent = copy.copy(given)
         agent.config = dataclasses.replace(given.config, **changed)
-    return kind.run_explorer(agent, spaces, total, count)
+    return kind.explorer(agent, spaces, total, count)
 
 
 def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
@@ -74,7 +75,7 @@ def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total
 
 def best_for(agent: Agent, spaces: Spaces) -> Explorer:
     """What takes the best actions."""
-    return kind_of(agent).best_explorer(agent, spaces)
+    return best_explorer(agent, spaces)
 
 
 def stretched(explorer: Any, total: int) -> Any:
@@ -90,7 +91,8 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
     _check_rules(agent, given)
     if given is None:
-        kind_of(agent).check_exploration(agent)
+        if kind_of(agent).steps_environments:
+            kind_of(agent).explorer(agent, spaces, total=1, count=1)
         return
     if spaces.agents is not None:
         raise ConfigError("explorer= is for environments of one agent; several are explored as the config says.")

@@ -36,9 +36,10 @@ from etude.training.assembly.agents import (
 )
 from etude.training.assembly.exploration import explorer_for
 from etude.training.assembly.replicas import check_divisible, divided_environments
-from etude.training.kinds import TrainingContext, kind_of
+from etude.training.kinds import TrainingContext, environment_count, kind_of
+from etude.training.kinds.kind import check_rewriting
 from etude.training.learner import Learner
-from etude.training.loop import Collecting, Learning
+from etude.training.loop import Collection
 from etude.training.setup import Setup
 from etude.training.sources import Sources, sources_for
 
@@ -69,7 +70,7 @@ def rewriters_for(
     """
     if not given:
         return None
-    kind_of(context.agent).check_rewriting(context)
+    check_rewriting(kind_of(context.agent), context)
     spaces, names, found = context.engine.spaces, _names(given), {}
     for number, (name, each) in enumerate(zip(names, given, strict=True)):
         if isinstance(each, RewriterSpec):
@@ -136,11 +137,10 @@ class LogProbRequest:
 
 
 class RunParts(NamedTuple):
-    """What trains an agent. learning, collecting: the two halves of the loop."""
+    """What trains an agent. learner, collecting: the two halves of the loop."""
 
     learner: Any  # a `RunLearning`, with what its kind of learning has
-    learning: Learning
-    collecting: Collecting
+    collecting: Collection
     log_prob: LogProbRequest
 
 
@@ -171,7 +171,9 @@ def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tupl
         found = explorer_for(agent, engine.spaces, explorer, total, context.count)
         return with_log_prob(found) if log_prob.asked else found
 
-    return RunParts(learner, *kind.loop_parts(learner, context, make_explorer), log_prob)
+    make_rollout = functools.partial(kind.rollout, context) if kind.steps_environments else None
+    collecting = Collection(make_explorer, make_rollout, engine.spaces, context.count, context.setup.seed)
+    return RunParts(learner, collecting, log_prob)
 
 
 def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
@@ -190,11 +192,11 @@ def with_environments(
 ) -> Setup:
     """The setup with the number of environments that are stepped in parallel: where nobody says how many, at least one
     in each process. ConfigError where an agent of this kind cannot be trained with it."""
-    kind_of(agent).check_setup(agent, setup)
+    kind_of(agent).check(agent, setup)
     if setup.keep_info:
         check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    count = kind_of(agent).environment_count(agent, setup, None if preset is None else preset.environments)
+    count = environment_count(agent, setup, None if preset is None else preset.environments)
     if replicas is not None and kind_of(agent).steps_environments:
         count = divided_environments(setup, count, replicas)
     check_divisible(agent, count, replicas)

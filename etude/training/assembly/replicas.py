@@ -71,7 +71,7 @@ def check_divisible(agent: Agent, count: int, replicas: Replicas | None) -> None
     if replicas is None:
         return
     for config in _configs_reached(agent.config):
-        examples = kind_of(agent).batch_examples(config, count)
+        examples = kind_of(agent).update_schedule(config, count).examples
         if examples is not None and examples % replicas.count:
             raise ConfigError(indivisible(examples, replicas.count))
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from etude.agent import Agent
 from etude.base.errors import ConfigError
+from etude.multi_agent.by_policy import PolicyAgents
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
@@ -17,6 +18,7 @@ from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning
 from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
+from etude.training.setup import Setup
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),
@@ -64,9 +66,20 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
     )
 
 
+def environment_count(agent: Agent, setup: Setup, preset: int | None) -> int:
+    """How many environments are stepped in parallel: of several policies, as many as the one takes that takes the most.
+    preset: as many as the preset says."""
+    if isinstance(agent, PolicyAgents):
+        return max(environment_count(agent.members[policy], setup, preset) for policy in agent.learners)
+    kind = kind_of(agent)
+    if not kind.steps_environments:
+        return 1
+    return setup.environments if setup.environments is not None else max(preset or kind.environments, setup.workers)
+
+
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
     "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning",
     "OfflineToOnlineLearning", "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning",
-    "kind_for", "kind_of",
+    "environment_count", "kind_for", "kind_of",
 ]  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,12 +19,11 @@ from etude.base.spaces import Spaces
 from etude.config import GradientsConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.updates import FromRollouts, GradientSource
-from etude.envs.make import Vectorization
 from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import Advantages, GradientQueue, Ring
 from etude.rollout import AsyncGradients, LocalActorLearners, PoolOptions, RemoteActorLearners, split_environments
-from etude.training.adapting import Adapting, refuse_rules
-from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for
+from etude.training.adapting import refuse_rules
+from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for, environment_maker
 from etude.training.kinds.on_policy import sampled
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.setup import Setup
@@ -36,7 +36,15 @@ class AsyncGradientLearning(LearningKind):
     config: ClassVar[type[Any]] = GradientsConfig
     log_prob = True
     one_by_one = True
+    collects_steps = False
     returns_gradients = True
+    refuses: ClassVar[Mapping[str, str]] = {
+        "native": "{agent} steps one environment at a time, which a native simulator cannot. Leave vectorization on "
+        "auto, or use loop."
+    }
+
+    def check(self, agent: Agent, setup: Setup) -> None:
+        refuse_rules(agent.config)
 
     def replay(self, context: TrainingContext) -> Replay:
         return GradientQueue()
@@ -44,21 +52,11 @@ class AsyncGradientLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return AsyncGradientsSchedule(config)
 
-    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
-        refuse_rules(context.agent.config)
-        return super().adapting(context, replay)
-
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromRollouts(context.engine)
 
-    def count(self, context: TrainingContext) -> int:
-        return 1
-
-    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        return tuple(context.engine.layout.initial)
-
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
-        make, agent, engine, setup = self.make_environments(context), context.agent, context.engine, context.setup
+        make, agent, engine, setup = environment_maker(self, context), context.agent, context.engine, context.setup
         _check(agent, engine, setup)
         make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
         if setup.workers == 0:
@@ -71,19 +69,12 @@ class AsyncGradientLearning(LearningKind):
             )
         return AsyncGradients(learners, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
 
-    def vectorization(self, context: TrainingContext) -> Vectorization:
-        found = super().vectorization(context)
-        if found == "native":
-            raise ConfigError(
-                f"{type(context.agent).__name__} steps one environment at a time, which a native simulator cannot. "
-                "Leave vectorization on auto, or use loop."
-            )
-        return found
-
 
 class AsyncGradientsSchedule:
     """A phase of one gradient step for every gradient that arrives: one after `rollout_length` steps of one
     environment."""
+
+    examples = None
 
     def __init__(self, config: GradientsConfig):
         self.config = config

@@ -24,7 +24,7 @@ from etude.base.spaces import Spaces
 from etude.engines.by_policy import LeagueEngine, PolicyEngines, full_name, joined_names
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
-from etude.explore import ByPolicy, Heuristic
+from etude.explore import ByAgent, ByPolicy, Greedy, Heuristic
 from etude.explore.combined import SampledOpponent
 from etude.multi_agent.by_policy import FrozenAgent, PolicyAgents, PolicyConfigs, renamed_weights
 from etude.multi_agent.joint import AgentSubset
@@ -242,6 +242,9 @@ class PolicyLearning(LearningKind):
     name = "steps of several policies"
     config: ClassVar[Any] = PolicyConfigs
     multi_agent = True
+    refuses: ClassVar[Mapping[str, str]] = {
+        "rewrite": "rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead."
+    }
 
     def make_engine(self, agent: Any, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Any:
         engines: dict[str, Any] = {}
@@ -261,103 +264,67 @@ class PolicyLearning(LearningKind):
             own = _own_context(context, policy)
             learners[policy] = kind_of(own.agent).make_learner(own)
         engine: Any = context.engine
-        acting = {policy: engine.of[policy] for policy in agent.frozen if engine.exportable}
-        frozen = self._read_by_acting(agent, acting)
+        acting = self.actor(context)().of if engine.exportable else {}
+        frozen = {policy: acting[policy].read_by_acting() for policy in agent.frozen if policy in acting}
+        names = tuple(full_name(policy, name) for policy, read in frozen.items() for name in read)
         leagues = {policy: _league_table(agent, policy, engine, context.count) for policy in agent.leagues}
         for policy, league in leagues.items():
             engine.of[policy].load(league.weights())
-        return PolicyLearners(agent, engine, learners, leagues, frozen, context.count)
+        return PolicyLearners(agent, engine, learners, leagues, names, context.count)
 
-    def check_rewriting(self, context: TrainingContext) -> None:
-        raise ConfigError("rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead.")
-
-    # -- exploration ---------------------------------------------------------------------------------------------------
-
-    def run_explorer(self, agent: Any, spaces: Spaces, total: int, count: int) -> Explorer:
-        def explored(policy: str, member: Agent, own: Spaces) -> Explorer:
-            kind = kind_of(member)
-            if policy not in agent.learners and member.acts_by != "distribution":
-                explorer = kind.best_explorer(member, own)
-            else:
-                explorer = kind.run_explorer(member, own, total, count)
-            return SampledOpponent(explorer) if policy in agent.leagues else explorer
-
-        return self._explorers(agent, spaces, explored)
-
-    def best_explorer(self, agent: Any, spaces: Spaces) -> Explorer:
-        def best(policy: str, member: Agent, own: Spaces) -> Explorer:
-            explorer = kind_of(member).best_explorer(member, own)
-            return SampledOpponent(explorer, newest=True) if policy in agent.leagues else explorer
-
-        return self._explorers(agent, spaces, best)
-
-    def _explorers(
-        self, agent: PolicyAgents, spaces: Spaces, explored: Callable[[str, Agent, Spaces], Explorer]
-    ) -> ByPolicy:
-        found: dict[str, Explorer] = {}
-        for policy, subset in agent.subsets.items():
-            if policy in agent.rules:
-                found[policy] = Heuristic(policy, agent.rules[policy], subset)
-            else:
-                found[policy] = explored(policy, agent.members[policy], subset.spaces)
-        return ByPolicy(found, agent.subsets, spaces.action)
-
-    def check_exploration(self, agent: Any) -> None:
+    def check(self, agent: Any, setup: Setup) -> None:
         for policy in agent.learners:
             member = agent.members[policy]
-            kind_of(member).check_exploration(member)
-            if moved := exploration_rules(member.config):
-                raise ConfigError(
-                    f"{policy}: adapt changes {moved[0]}; rules change exploration in runs of one policy alone. Leave "
-                    "this rule out, or give a schedule."
-                )
-
-    # -- collecting ----------------------------------------------------------------------------------------------------
-
-    def environment_count(self, agent: Any, setup: Setup, preset: int | None) -> int:
-        """As many as the policy takes that takes the most."""
-        members = [agent.members[policy] for policy in agent.learners]
-        return max(kind_of(member).environment_count(member, setup, preset) for member in members)
-
-    def check_setup(self, agent: Any, setup: Setup) -> None:
-        for policy in agent.learners:
-            member = agent.members[policy]
-            kind_of(member).check_setup(member, setup)
+            kind_of(member).check(member, setup)
             if getattr(member.config, "actor_priorities", False):
                 raise ConfigError(
                     f"actor_priorities = True of the policy {policy!r}: actors of several policies compute no initial "
                     "priorities. Leave it off."
                 )
 
-    def check_overlap(self, context: TrainingContext) -> None:
-        for policy in context.agent.learners:  # type: ignore[attr-defined]
-            own = _own_context(context, policy)
-            kind_of(own.agent).check_overlap(own)
+    def explorer(self, agent: Any, spaces: Spaces, total: int, count: int) -> Explorer:
+        def explored(policy: str, member: Agent, own: Spaces) -> Explorer:
+            if policy in agent.learners and (moved := exploration_rules(member.config)):
+                raise ConfigError(
+                    f"{policy}: adapt changes {moved[0]}; rules change exploration in runs of one policy alone. Leave "
+                    "this rule out, or give a schedule."
+                )
+            if policy not in agent.learners and member.acts_by != "distribution":
+                explorer = best_explorer(member, own)
+            else:
+                explorer = kind_of(member).explorer(member, own, total, count)
+            return SampledOpponent(explorer) if policy in agent.leagues else explorer
 
-    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        engine: Any = context.engine
-        if not engine.exportable:
-            return ()
-        return self._read_by_acting(context.agent, engine.of)
+        return _explorers(agent, spaces, explored)
 
-    @staticmethod
-    def _read_by_acting(agent: Any, engines: Mapping[str, Any]) -> tuple[str, ...]:
-        """The full names of the weights that actions of these policies depend on."""
-        read = {
-            policy: tuple(own.layout.initial)
-            if policy in agent.leagues
-            else NumpyEngine(agent.members[policy], own.spaces).read_by_acting()
-            for policy, own in engines.items()
-        }
-        return tuple(full_name(policy, name) for policy, names in read.items() for name in names)
-
-    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
+    def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
         agent: Any = context.agent
         sizes = {policy: len(context.engine.of[policy].slots) for policy in agent.leagues}  # type: ignore[attr-defined]
         return functools.partial(_acting_in_numpy, agent.members, sizes, agent.subsets, context.engine.spaces)
 
-    def make_policy_actor(self, context: TrainingContext) -> Callable[[], Any]:
-        return self.make_actor(context)
+
+def best_explorer(agent: Any, spaces: Spaces) -> Explorer:
+    """What takes the best actions."""
+    if isinstance(agent, PolicyAgents):
+
+        def best(policy: str, member: Agent, own: Spaces) -> Explorer:
+            explorer = best_explorer(member, own)
+            return SampledOpponent(explorer, newest=True) if policy in agent.leagues else explorer
+
+        return _explorers(agent, spaces, best)
+    if spaces.agents is None:
+        return Greedy()
+    return ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
+
+
+def _explorers(agent: PolicyAgents, spaces: Spaces, explored: Callable[[str, Agent, Spaces], Explorer]) -> ByPolicy:
+    found: dict[str, Explorer] = {}
+    for policy, subset in agent.subsets.items():
+        if policy in agent.rules:
+            found[policy] = Heuristic(policy, agent.rules[policy], subset)
+        else:
+            found[policy] = explored(policy, agent.members[policy], subset.spaces)
+    return ByPolicy(found, agent.subsets, spaces.action)
 
 
 def _acting_in_numpy(

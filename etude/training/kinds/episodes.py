@@ -5,17 +5,16 @@ nothing is differentiated."""
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
-from etude.agent import ActsBy, Agent
+from etude.agent import Agent
 from etude.base.errors import ConfigError
-from etude.base.seeding import GroupSeeds, RunSeed, generator
-from etude.base.spaces import Box, Space
+from etude.base.seeding import generator
+from etude.base.spaces import Box, Spaces
 from etude.config import EpisodesConfig, GamesConfig
 from etude.engines.perturbed import FromReturns, PerturbedActor
 from etude.engines.updates import GradientSource
-from etude.envs.make import Vectorization
 from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob
 from etude.networks.tokens import tokens_of
@@ -23,9 +22,8 @@ from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import Buffer, ColumnEpochs, EpisodeBatch, EpisodeReturns, Fitness, Ring, TokenGroups
 from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
-from etude.training.adapting import Adapting, refuse_rules
+from etude.training.adapting import refuse_rules
 from etude.training.kinds.kind import LearningKind, TrainingContext
-from etude.training.kinds.offline import TokenSequenceLearning
 from etude.training.kinds.on_policy import sampled
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.setup import Setup
@@ -38,6 +36,10 @@ class EpisodeLearning(LearningKind):
 
     name = "episodes"
     config: ClassVar[type[Any]] = EpisodesConfig
+    refuses: ClassVar[Mapping[str, str]] = {
+        "overlap": "overlap=True collects with weights that are one phase old; {agent} learns from whole episodes of "
+        "its present policy. Leave overlap off."
+    }
 
     def replay(self, context: TrainingContext) -> Replay:
         if (folder := context.setup.replay_folder) is not None:
@@ -47,9 +49,9 @@ class EpisodeLearning(LearningKind):
             )
         return self.episode_replay(context)
 
-    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
-        found = super().explorer(agent, acts_by, action, total, count)
-        return with_log_prob(found) if isinstance(action, Box) else found  # the losses read samples
+    def explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
+        found = super().explorer(agent, spaces, total, count)
+        return with_log_prob(found) if isinstance(spaces.action, Box) else found  # the losses read samples
 
     def episode_replay(self, context: TrainingContext) -> Replay:
         """Holds one episode of every environment."""
@@ -58,20 +60,13 @@ class EpisodeLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return EpisodesSchedule()
 
-    def check_overlap(self, context: TrainingContext) -> None:
-        super().check_overlap(context)
-        raise ConfigError(
-            f"overlap=True collects with weights that are one phase old; {type(context.agent).__name__} learns from "
-            "whole episodes of its present policy. Leave overlap off."
-        )
-
 
 class EpisodesSchedule:
-    """A phase of some gradient steps after one whole episode of every environment. size: of a batch; None: all rows,
-    filled up to a power of two."""
+    """A phase of some gradient steps after one whole episode of every environment. size: the examples in a batch; None:
+    all rows, filled up to a power of two."""
 
     def __init__(self, gradient_steps: int = 1, size: int | None = None):
-        self._gradient_steps, self._size = gradient_steps, size
+        self._gradient_steps, self.examples = gradient_steps, size
         self._step = 0  # at which a phase was asked for last
 
     def steps_until_update(self, step: int, stored: int) -> None:
@@ -79,7 +74,7 @@ class EpisodesSchedule:
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         rows, steps, self._step = len(replay), progress.step - self._step, progress.step
-        size = power_of_two(rows, SMALLEST_BATCH) if self._size is None else self._size
+        size = power_of_two(rows, SMALLEST_BATCH) if self.examples is None else self.examples
         return UpdatesDue(self._gradient_steps if rows else 0, size, steps)
 
     def after_updates(self, replay: Replay) -> None:
@@ -91,30 +86,32 @@ class EvolutionStrategiesLearning(EpisodeLearning):
 
     name = "fitness"
     one_by_one = True  # environments wait for each other's episodes to end
+    refuses: ClassVar[Mapping[str, str]] = {
+        **EpisodeLearning.refuses,
+        "native": "{agent} needs environments that wait for each other's episodes to end; those of a native simulator "
+        "do not. Leave vectorization on auto, or use loop.",
+        "rewrite": "rewrite= changes the rewards of steps; {agent} learns from the returns of whole episodes, which "
+        "are the environment's. Wrap the environment.",
+    }
+
+    def check(self, agent: Agent, setup: Setup) -> None:
+        refuse_rules(agent.config)
 
     def episode_replay(self, context: TrainingContext) -> Replay:
         return Fitness(context.count)
 
-    def check_rewriting(self, context: TrainingContext) -> None:
-        raise ConfigError(
-            f"rewrite= changes the rewards of steps; {type(context.agent).__name__} learns from the returns of whole "
-            "episodes, which are the environment's. Wrap the environment."
-        )
-
-    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
-        refuse_rules(context.agent.config)
-        return super().adapting(context, replay)
-
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromReturns(context.engine, context.setup.seed, context.count)
 
-    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
-        if acts_by == "distribution":
+    def explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
+        if agent.acts_for(spaces.action) == "distribution":
             return ByEnvironment(Greedy())  # exploration is in the weights
-        return super().explorer(agent, acts_by, action, total, count)
+        return super().explorer(agent, spaces, total, count)
 
-    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
-        return functools.partial(PerturbedActor, context.agent, context.engine.spaces, context.setup.seed)
+    def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
+        if collecting:
+            return functools.partial(PerturbedActor, context.agent, context.engine.spaces, context.setup.seed)
+        return super().actor(context)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         if not context.engine.exportable:
@@ -126,15 +123,6 @@ class EvolutionStrategiesLearning(EpisodeLearning):
             raise ConfigError("Clients play one policy; es has one for each environment, and collects in its own way.")
         return super().rollout(context, explorer)
 
-    def vectorization(self, context: TrainingContext) -> Vectorization:
-        found = super().vectorization(context)
-        if found == "native":
-            raise ConfigError(
-                f"{type(context.agent).__name__} needs environments that wait for each other's episodes to end; those "
-                "of a native simulator do not. Leave vectorization on auto, or use loop."
-            )
-        return found
-
 
 class GameLearning(EpisodeLearning):
     """A round: one game of every environment, where those of a group begin alike. It is learned from in shuffled passes
@@ -144,6 +132,7 @@ class GameLearning(EpisodeLearning):
     config: ClassVar[type[Any]] = GamesConfig
     environments: ClassVar[int] = 32
     log_prob = True
+    whole_games = True
     one_by_one = True  # games of a native simulator do not begin together
 
     def episode_replay(self, context: TrainingContext) -> Replay:
@@ -157,19 +146,10 @@ class GameLearning(EpisodeLearning):
         size = min(config.minibatch_size or count, count)
         return EpisodesSchedule(config.epochs * (count // size), size)
 
-    def batch_examples(self, config: Any, count: int) -> int | None:
-        return min(config.minibatch_size or count, count)
-
-    def example_bytes(self, context: TrainingContext) -> int:
-        return TokenSequenceLearning().example_bytes(context)
-
-    def check_setup(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Setup) -> None:
         size = agent.config.group_size
         if (setup.environments or self.environments) % size:
             raise ConfigError(
                 f"environments = {setup.environments or self.environments}, group_size = {size}; expected whole groups "
                 f"of environments whose games begin alike, such as environments = {4 * size}."
             )
-
-    def _run_seed(self, context: TrainingContext) -> RunSeed:
-        return GroupSeeds(context.setup.seed, context.agent.config.group_size)

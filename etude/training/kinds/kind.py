@@ -8,29 +8,40 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 
 import etude.engines as engines
-from etude.agent import ActsBy, Agent
+from etude.agent import Agent
 from etude.base import trees
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError
-from etude.base.seeding import RunSeed, generator
+from etude.base.seeding import GroupSeeds, RunSeed, generator
 from etude.base.spaces import Space, Spaces, zeros
-from etude.config import Config
+from etude.config import Config, GamesConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.perturbed import Perturbed
 from etude.engines.replicas import Replicas
 from etude.engines.updates import FromLosses, GradientSource
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization
-from etude.explore import AdjustedExplorer, ByAgent, EpsilonGreedy, GaussianNoise, Greedy, Sample, StateDependentSample
+from etude.explore import (
+    AdjustedExplorer,
+    ByAgent,
+    CorrelatedSample,
+    EpsilonGreedy,
+    GaussianNoise,
+    PerActorEpsilonGreedy,
+    PerActorGaussianNoise,
+    Sample,
+    StateDependentSample,
+)
 from etude.multi_agent.policies import MultiAgent
+from etude.networks.tokens import tokens_of
 from etude.offline.loading import RecordedData
 from etude.protocols import Engine, Environments, Explorer, ProcessGroup, Replay, Rollout
 from etude.replay import Buffer, MixedReplay, OneStep, RecordedTerms, Ring, Uniform, View
@@ -51,8 +62,7 @@ from etude.rollout import (
 from etude.serving import clients_of
 from etude.training.adapting import Adapting
 from etude.training.learner import Learner, LearnerParts
-from etude.training.loop import Collecting, Learning, RunLearning
-from etude.training.rollout_lifecycle import RolloutLifecycle
+from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
 from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
@@ -86,6 +96,17 @@ class TrainingContext:
         """The shape of one step's rewards: () for one agent, (agents,) for several."""
         agents = self.engine.spaces.agents
         return () if agents is None else (len(agents),)
+
+    @property
+    def run_seed(self) -> RunSeed:
+        """What the seeds of episodes and of exploration are derived from."""
+        config, seed = self.agent.config, self.setup.seed
+        return GroupSeeds(seed, config.group_size) if isinstance(config, GamesConfig) else seed
+
+    @property
+    def actor_priorities(self) -> bool:
+        """Whether actors send errors of what they collected, as the extra `priority`."""
+        return self.engine.exportable and getattr(self.agent.config, "actor_priorities", False)
 
     def recorded(self) -> RecordedData:
         """The data, for kinds that need one source."""
@@ -176,13 +197,6 @@ EXPLORED_BY: dict[str, list[str]] = {
 """The config fields that describe exploration, by what an agent acts by."""
 
 
-class LoopParts(NamedTuple):
-    """The two halves of a training loop."""
-
-    learning: Learning
-    collecting: Collecting
-
-
 class LearningKind:
     """A kind of learning: what a batch holds, where it comes from, and when it is learned from.
 
@@ -197,11 +211,16 @@ class LearningKind:
     uses_data: whether recorded data is needed. takes_data: whether it may be given. replays_data: whether it goes into
         the replay.
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
-    returns_gradients: whether rollouts return gradients of losses, in the place of steps.
+    collects_steps: whether rollouts return steps, and not gradients or nothing. returns_gradients: whether they return
+        gradients of losses.
     adjusts: the sizes of the replay that rules of a config may change (see `etude.adapt`).
     whole_rollouts: whether what is collected waits until all of it is there that a learning phase takes, so that a
         rollout that is collected in parts is rewritten, normalised and learned from as one in a piece.
+    whole_games: whether an example is a whole game of tokens.
     one_by_one: whether environments are stepped one by one and not by a native simulator, unless the user asks for it.
+    shares_replay: whether runs may store into one replay, from which each learns.
+    refuses: what a run of such an agent cannot have, "rewrite", "overlap" or "native" environments, and the message
+        that says why; {agent} stands for the agent's name.
     """
 
     name: str = "steps"
@@ -213,62 +232,23 @@ class LearningKind:
     takes_data: ClassVar[bool] = False
     replays_data: ClassVar[bool] = False
     steps_environments: ClassVar[bool] = True
+    collects_steps: ClassVar[bool] = True
     returns_gradients: ClassVar[bool] = False
     whole_rollouts: ClassVar[bool] = False
+    whole_games: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
+    shares_replay: ClassVar[bool] = False
     adjusts: ClassVar[tuple[str, ...]] = ()
+    refuses: ClassVar[Mapping[str, str]] = {}
 
-    @property
-    def collects_steps(self) -> bool:
-        """Whether rollouts return steps, and not gradients or nothing."""
-        return self.steps_environments and not self.returns_gradients
+    def check(self, agent: Agent, setup: Setup) -> None:
+        """Raise ConfigError where a run of this kind cannot be carried out like this."""
 
-    def check_shared_replay(self, agent: Agent) -> None:
-        """Raise ConfigError where runs of such an agent cannot store into one replay."""
-        raise ConfigError(
-            f"shared_replay = True, but {type(agent).__name__} learns from {self.name}, which only the run that "
-            "collected them can learn from. Leave it off, or take an off-policy algorithm without recurrent state."
-        )
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        """The kind of learning of this agent with this data; ConfigError where they do not go together."""
+        return self
 
     # -- what learning is made of --------------------------------------------------------------------------------------
-
-    def replay(self, context: TrainingContext) -> Replay:
-        """Stores what is collected, and samples batches from it."""
-        raise NotImplementedError
-
-    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        """When how many gradient steps on batches of which size are due. count: environments that are collected from in
-        one call."""
-        raise NotImplementedError
-
-    def batch_examples(self, config: Any, count: int) -> int | None:
-        """The examples in a batch; None where batches differ. count: environments that are collected from in one
-        call."""
-        return None
-
-    def gradients(self, context: TrainingContext) -> GradientSource:
-        """Where the gradients of a learning phase come from."""
-        return FromLosses(context.engine)
-
-    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
-        """What follows the rules of the config; ConfigError where nothing can."""
-        schedule_for = functools.partial(self.update_schedule, count=self.count(context))
-        config, engine = context.agent.config, context.engine
-        return Adapting(config, engine, schedule_for, lambda: self.priorities(replay), self.adjusts)
-
-    def priorities(self, replay: Replay) -> np.ndarray | None:
-        """Those of all stored rows; None where rows are drawn without."""
-        return None
-
-    def count(self, context: TrainingContext) -> int:
-        """How many environments are collected from in one call."""
-        return context.count
-
-    def example_bytes(self, context: TrainingContext) -> int:
-        """Bytes of one example in a batch."""
-        spaces = context.engine.spaces
-        transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
-        return transition * context.agent.config.example_length
 
     def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
         """What evaluates and trains the agent. replicas: the devices, where they are several."""
@@ -282,135 +262,67 @@ class LearningKind:
             busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
         )
 
+    def replay(self, context: TrainingContext) -> Replay:
+        """Stores what is collected, and samples batches from it."""
+        raise NotImplementedError
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        """When how many gradient steps on batches of which size are due. count: environments that are collected from in
+        one call."""
+        raise NotImplementedError
+
+    def gradients(self, context: TrainingContext) -> GradientSource:
+        """Where the gradients of a learning phase come from."""
+        return FromLosses(context.engine)
+
     def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
         """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
-        learner = Learner(context.agent, context.engine, self.learner_parts(context), context.setup.seed, rewriters)
+        agent, engine, config = context.agent, context.engine, context.agent.config
+        if context.terms and (self.returns_gradients or context.actor_priorities):
+            raise ConfigError(
+                f"{type(agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and its "
+                "workers compute losses, without this data. Use an algorithm whose losses the learner alone computes, "
+                "or leave actor_priorities off."
+            )
+        count = 1 if self.returns_gradients else context.count  # environments that are collected from in one call
+        schedule_for, replay = functools.partial(self.update_schedule, count=count), self.replay(context)
+        parts = LearnerParts(
+            replay=replay,
+            update_schedule=schedule_for(config),
+            gradients=self.gradients(context),
+            acting_weights=functools.partial(self._read_by_acting, context),
+            example_bytes=example_bytes(self, context),
+            count=count,
+            terms=terms_of(context),
+            adapting=Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
+            whole_rollouts=self.whole_rollouts,
+            explores=self.steps_environments,
+        )
+        learner = Learner(agent, engine, parts, context.setup.seed, rewriters)
         if self.replays_data:
             store_recorded(learner, context)
         return learner
 
-    def learner_parts(self, context: TrainingContext) -> LearnerParts:
-        """What the learner of a run is given."""
-        count = self.count(context)
-        if context.terms and (self.returns_gradients or self.actor_priorities(context)):
-            raise ConfigError(
-                f"{type(context.agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and "
-                "its workers compute losses, without this data. Use an algorithm whose losses the learner alone "
-                "computes, or leave actor_priorities off."
-            )
-        replay = self.replay(context)
-        return LearnerParts(
-            replay=replay,
-            update_schedule=self.update_schedule(context.agent.config, count),
-            gradients=self.gradients(context),
-            acting_weights=self.acting_weights(context),
-            example_bytes=self.example_bytes(context),
-            count=count,
-            terms=terms_of(context),
-            adapting=self.adapting(context, replay) if context.agent.config.adapt else None,
-            whole_rollouts=self.whole_rollouts,
-        )
-
-    def loop_parts(self, learner: Any, context: TrainingContext, make_explorer: Callable[[int], Explorer]) -> LoopParts:
-        """The halves of the training loop. make_explorer: from the environment steps that its schedules are stretched
-        over."""
-        make_rollout = functools.partial(self.rollout, context)
-        spaces, seed = context.engine.spaces, context.setup.seed
-        return LoopParts(learner, RolloutLifecycle(make_explorer, make_rollout, spaces, context.count, seed))
-
-    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
-        """The kind of learning of this agent with this data; ConfigError where they do not go together."""
-        return self
-
-    # -- exploration ---------------------------------------------------------------------------------------------------
-
-    def run_explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
-        """The explorer of a run that the agent's config describes; see `explorer`."""
-        if isinstance(agent, MultiAgent) and spaces.agents is not None:
-            actions = [own.action for own in spaces.agents.values()]
-            each = [self.explorer(agent, agent.acts_for(action), action, total, count) for action in actions]
-            return ByAgent(each, actions)
-        return self.explorer(agent, agent.acts_for(spaces.action), spaces.action, total, count)
-
-    def best_explorer(self, agent: Agent, spaces: Spaces) -> Explorer:
-        """What takes the best actions."""
-        if spaces.agents is None:
-            return Greedy()
-        return ByAgent(Greedy(), [own.action for own in spaces.agents.values()])
-
-    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
-        """The explorer that the agent's config describes for one agent with these actions.
-
-        total: environment steps that schedules are stretched over. count: environments.
-        """
-        config = agent.config
-        if acts_by == "values":
-            return EpsilonGreedy(config.epsilon, total=total)
-        if acts_by == "actions":
-            return GaussianNoise(config.exploration_noise, total=total, random_steps=config.random_steps)
-        if config.gsde_features:
-            size = math.prod(action.shape or ())
-            return StateDependentSample(config.gsde_features, size, config.gsde_sample_every, self.log_prob)
-        return Sample(log_prob=self.log_prob)
-
-    def check_exploration(self, agent: Agent) -> None:
-        """Raise ConfigError where the agent's config describes no explorer."""
-        if agent.acts_by not in EXPLORED_BY:
-            raise ConfigError(
-                f"{type(agent).__name__}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}."
-            )
-        missing = set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(agent.config)}
-        if missing:
-            raise ConfigError(
-                f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
-                f"{', '.join(sorted(missing))}; {type(agent.config).__name__} lacks it. Add the field, or give "
-                "explorer=."
-            )
-
-    # -- rewriting -----------------------------------------------------------------------------------------------------
-
-    def check_rewriting(self, context: TrainingContext) -> None:
-        """Raise ConfigError where what is learned from is not what rewriters return."""
-        name = type(context.agent).__name__
-        if not self.collects_steps:
-            raise ConfigError(
-                f"rewrite= changes collected steps before they are learned from; {name} collects none: it learns from "
-                "recorded data, or from gradients that workers compute. Leave it out, or wrap the environment."
-            )
-        if self.actor_priorities(context):
-            raise ConfigError(
-                f"rewrite= changes rewards after actors have computed initial priorities of them, actor_priorities = "
-                f"True. Give {name} actor_priorities=False: new steps then get the largest priority so far."
-            )
+    def _read_by_acting(self, context: TrainingContext) -> tuple[str, ...]:
+        """The names of the weights that rollouts need; none where the engine itself acts."""
+        if self.returns_gradients:
+            return tuple(context.engine.layout.initial)
+        return self.actor(context)().read_by_acting() if context.engine.exportable else ()
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
-    def environment_count(self, agent: Agent, setup: Setup, preset: int | None) -> int:
-        """How many environments are stepped in parallel. preset: as many as the preset says."""
-        if setup.environments is not None:
-            return setup.environments
-        return max(preset or self.environments, setup.workers)
+    def explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
+        """The explorer that the agent's config describes; ConfigError where it describes none.
 
-    def check_setup(self, agent: Agent, setup: Setup) -> None:
-        """Raise ConfigError where a run of this kind cannot be carried out like this."""
+        total: environment steps that schedules are stretched over. count: environments.
+        """
+        if isinstance(agent, MultiAgent) and spaces.agents is not None:
+            actions = [own.action for own in spaces.agents.values()]
+            return ByAgent([described_explorer(agent, each, total, count, self.log_prob) for each in actions], actions)
+        return described_explorer(agent, spaces.action, total, count, self.log_prob)
 
-    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        """The names of the weights that rollouts need; none where the engine itself acts."""
-        engine = context.engine
-        if not engine.exportable:
-            return ()
-        return NumpyEngine(context.agent, engine.spaces).read_by_acting()
-
-    def actor_priorities(self, context: TrainingContext) -> bool:
-        """Whether actors send errors of what they collected, as the extra `priority`."""
-        return False
-
-    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
-        """Makes what acts in NumPy, in this process or in a worker; it is pickled."""
-        return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
-
-    def make_policy_actor(self, context: TrainingContext) -> Callable[[], Any]:
-        """Makes what acts in NumPy outside of rollouts, in this process or in another; it is pickled."""
+    def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
+        """Makes what acts in NumPy, in this process or in another; it is pickled. collecting: in rollouts."""
         return functools.partial(NumpyEngine, context.agent, context.engine.spaces)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
@@ -425,10 +337,10 @@ class LearningKind:
     def _own_rollout(self, context: TrainingContext, explorer: Explorer, indices: range) -> Any:
         """Collects from the environments with these indices, those of this process."""
         engine, setup, recorded = context.engine, context.setup, context.agent.state_recorded
-        seed: Any = self._run_seed(context)
-        priorities = self.actor_priorities(context)
+        seed: Any = context.run_seed
+        priorities = context.actor_priorities
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
-        make_actor = self.make_actor(context)
+        make_actor = self.actor(context)
         if isinstance(explorer, AdjustedExplorer):
             acting_here = FollowingActor(acting_here, explorer.follow)
             make_actor = functools.partial(FollowingActor.made, make_actor, explorer.follow)
@@ -438,12 +350,11 @@ class LearningKind:
                 from etude.serving.rollout import ClientRollout  # brings asyncio, which no other run needs
 
                 return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, seed, priorities, recorded)
-            return InProcess(
-                self.make_environments(context)(np.array(indices)), actor, explorer, seed, priorities, recorded
-            )
-        make = self.make_environments(context)
+            make = environment_maker(self, context)
+            return InProcess(make(np.array(indices)), actor, explorer, seed, priorities, recorded)
+        make = environment_maker(self, context)
         if setup.overlap:
-            self.check_overlap(context)
+            check_overlap(self, context)
         if setup.ray is not None and not engine.exportable:
             raise ConfigError(
                 f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
@@ -458,39 +369,138 @@ class LearningKind:
             return Pool(make, make_actor, explorer, seed, indices, setup.workers, options)
         return LockstepPool(make, acting_here, explorer, seed, indices, setup.workers, options)
 
-    def _run_seed(self, context: TrainingContext) -> RunSeed:
-        """What the seeds of episodes and of exploration are derived from."""
-        return context.setup.seed
 
-    def vectorization(self, context: TrainingContext) -> Vectorization:
-        """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own
-        part."""
-        setup = context.setup
-        wanted: Vectorization = "loop" if self.one_by_one and setup.vectorization == "auto" else setup.vectorization
-        return choose_vectorization(context.environment, context.count, wanted)
+def described_explorer(agent: Agent, action: Space, total: int, count: int, log_prob: bool) -> Explorer:
+    """The explorer that an agent's config describes for one agent with these actions; see `LearningKind.explorer`."""
+    config, acts_by = agent.config, agent.acts_for(action)
+    alpha = getattr(config, "exploration_exponent", 0.0)  # of off-policy configs
+    if agent.acts_by == "distribution" and alpha:
+        raise ConfigError(
+            f"{type(config).__name__}: exploration_exponent = {alpha}, but {type(agent).__name__} samples its policy, "
+            "in all environments alike. Leave it at 0."
+        )
+    if agent.acts_by not in EXPLORED_BY:
+        raise ConfigError(
+            f"{type(agent).__name__}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}."
+        )
+    if missing := set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(config)}:
+        raise ConfigError(
+            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
+            f"{', '.join(sorted(missing))}; {type(config).__name__} lacks it. Add the field, or give explorer=."
+        )
+    if acts_by == "values":
+        if alpha:
+            return PerActorEpsilonGreedy(config.epsilon, alpha, count, total)
+        return EpsilonGreedy(config.epsilon, total=total)
+    if acts_by == "actions":
+        noise, random_steps = config.exploration_noise, config.random_steps
+        if alpha:
+            return PerActorGaussianNoise(noise, alpha, count, total, random_steps)
+        return GaussianNoise(noise, total=total, random_steps=random_steps)
+    if config.sample_correlation:
+        return CorrelatedSample(config.sample_correlation, math.prod(action.shape or ()))
+    if config.gsde_features:
+        size = math.prod(action.shape or ())
+        return StateDependentSample(config.gsde_features, size, config.gsde_sample_every, log_prob)
+    return Sample(log_prob=log_prob)
 
-    def make_environments(self, context: TrainingContext) -> Callable[[Any], Environments]:
-        """Makes the environments with these numbers, in this process or in a worker; it is pickled."""
-        if clients_of(context.environment) is not None:
-            raise ConfigError(
-                "Clients play in this process: leave workers and keep_info out, and take an algorithm that learns from "
-                f"steps of one policy; {type(context.agent).__name__} collects in its own way."
-            )
-        return functools.partial(
-            make_environments,
-            context.environment,
-            run_seed=self._run_seed(context),
-            vectorization=self.vectorization(context),
-            keep_info=context.setup.keep_info,
+
+def example_bytes(kind: LearningKind, context: TrainingContext) -> int:
+    """Bytes of one example in a batch."""
+    spaces = context.engine.spaces
+    if kind.whole_games:
+        _, window = tokens_of(spaces.observation)
+        return window.context * (24 + (len(window.vocabulary) if spaces.masked else 0))
+    transition = 2 * trees.count_bytes(zeros(spaces.observation)) + trees.count_bytes(zeros(spaces.action)) + 24
+    if kind.uses_data and kind.steps_environments:
+        transition *= 2  # the expert's step comes with the policy's
+    return transition * context.agent.config.example_length
+
+
+def vectorization_for(kind: LearningKind, context: TrainingContext) -> Vectorization:
+    """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own
+    part."""
+    wanted = context.setup.vectorization
+    if kind.one_by_one and wanted == "auto":
+        wanted = "loop"
+    found = choose_vectorization(context.environment, context.count, wanted)
+    if found == "native" and "native" in kind.refuses:
+        raise ConfigError(kind.refuses["native"].format(agent=type(context.agent).__name__))
+    return found
+
+
+def environment_maker(kind: LearningKind, context: TrainingContext) -> Callable[[Any], Environments]:
+    """Makes the environments with these numbers, in this process or in a worker; it is pickled."""
+    if clients_of(context.environment) is not None:
+        raise ConfigError(
+            "Clients play in this process: leave workers and keep_info out, and take an algorithm that learns from "
+            f"steps of one policy; {type(context.agent).__name__} collects in its own way."
+        )
+    return functools.partial(
+        make_environments,
+        context.environment,
+        run_seed=context.run_seed,
+        vectorization=vectorization_for(kind, context),
+        keep_info=context.setup.keep_info,
+    )
+
+
+def check_overlap(kind: LearningKind, context: TrainingContext) -> None:
+    """Raise ConfigError where workers cannot collect while the learner learns."""
+    if not context.engine.exportable:
+        raise ConfigError(
+            "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
+            "act in this process, in step with the workers. Leave overlap off."
+        )
+    if "overlap" in kind.refuses:
+        raise ConfigError(kind.refuses["overlap"].format(agent=type(context.agent).__name__))
+
+
+def check_rewriting(kind: LearningKind, context: TrainingContext) -> None:
+    """Raise ConfigError where what is learned from is not what rewriters return."""
+    name = type(context.agent).__name__
+    if "rewrite" in kind.refuses:
+        raise ConfigError(kind.refuses["rewrite"].format(agent=name))
+    if not kind.collects_steps:
+        raise ConfigError(
+            f"rewrite= changes collected steps before they are learned from; {name} collects none: it learns from "
+            "recorded data, or from gradients that workers compute. Leave it out, or wrap the environment."
+        )
+    if context.actor_priorities:
+        raise ConfigError(
+            "rewrite= changes rewards after actors have computed initial priorities of them, actor_priorities = True. "
+            f"Give {name} actor_priorities=False: new steps then get the largest priority so far."
+        )
+    if context.data is not None:
+        raise ConfigError(
+            "rewrite= changes collected steps, and the recorded ones in data= stay as they are: one batch would hold "
+            "both. Wrap the environment, and record the data in it; or leave one of them out."
+        )
+    if (hindsight := getattr(context.agent.config, "hindsight", "none")) != "none":
+        raise ConfigError(
+            f"rewrite= changes rewards that hindsight = {hindsight!r} computes again for other goals. Leave one of "
+            "them off, or wrap compute_reward of the environment."
         )
 
-    def check_overlap(self, context: TrainingContext) -> None:
-        """Raise ConfigError where workers cannot collect while the learner learns."""
-        if not context.engine.exportable:
-            raise ConfigError(
-                "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
-                "own act in this process, in step with the workers. Leave overlap off."
-            )
+
+def check_shared_replay(kind: LearningKind, agent: Agent) -> None:
+    """Raise ConfigError where runs of such an agent cannot store into one replay."""
+    name, config = type(agent).__name__, agent.config
+    if not kind.shares_replay:
+        raise ConfigError(
+            f"shared_replay = True, but {name} learns from {kind.name}, which only the run that collected them can "
+            "learn from. Leave it off, or take an off-policy algorithm without recurrent state."
+        )
+    if (exponent := config.priority_exponent) != 0.0:
+        raise ConfigError(
+            f"shared_replay = True, but {name} draws by priorities, which are errors of its own networks: "
+            f"priority_exponent = {exponent}. Set it to 0, or leave shared_replay off."
+        )
+    if any(rule.hyperparameter in kind.adjusts for rule in config.adapt):
+        raise ConfigError(
+            f"shared_replay = True, but a rule of {name} changes buffer_size, which would forget what the others learn "
+            "from. Leave the rule out, or leave shared_replay off."
+        )
 
 
 def backend_for(setup: Setup) -> WorkerBackend:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import warnings
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -17,18 +16,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from etude.adapt.adaptation import values_reached
-from etude.agent import ActsBy, Agent
+from etude.agent import Agent
 from etude.base.data import INITIAL_VERSION, RECURRENT_STATE, PolicyVersion, Steps
 from etude.base.errors import ConfigError
 from etude.base.schedules import all_at
 from etude.base.seeding import generator
-from etude.base.spaces import Space, Spaces, zeros
+from etude.base.spaces import Spaces, zeros
 from etude.config import Config, OfflineToOnlineConfig, OffPolicyConfig, SequenceConfig
 from etude.engines.numpy import NumpyEngine
 from etude.envs import GoalOutcome, frame_stack_of
-from etude.explore import CorrelatedSample, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.multi_agent.joint import ACTING, ACTIVE, STATUS
-from etude.protocols import Explorer, Replay, Weights
+from etude.protocols import Replay, Weights
 from etude.replay import (
     Buffer,
     Hindsight,
@@ -45,10 +43,10 @@ from etude.replay import (
 from etude.replay.hindsight import require_goals
 from etude.replay.observations import has_stacks
 from etude.replay.ring import Extras
-from etude.training.adapting import Adapting
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
+from etude.training.setup import Setup
 from etude.training.sources import Sources
 
 PHASE = 100  # gradient steps of a learning phase on recorded data alone, as `OfflineConfig` has them
@@ -63,19 +61,8 @@ class OffPolicyLearning(LearningKind):
     multi_agent = True
     takes_data = True
     replays_data = True
+    shares_replay = True
     adjusts: ClassVar[tuple[str, ...]] = ("buffer_size",)
-
-    def check_shared_replay(self, agent: Agent) -> None:
-        if (exponent := agent.config.priority_exponent) != 0.0:
-            raise ConfigError(
-                f"shared_replay = True, but {type(agent).__name__} draws by priorities, which are errors of its own "
-                f"networks: priority_exponent = {exponent}. Set it to 0, or leave shared_replay off."
-            )
-        if any(rule.hyperparameter in self.adjusts for rule in agent.config.adapt):
-            raise ConfigError(
-                f"shared_replay = True, but a rule of {type(agent).__name__} changes buffer_size, which would forget "
-                "what the others learn from. Leave the rule out, or leave shared_replay off."
-            )
 
     def replay(self, context: TrainingContext) -> Replay:
         return replay_for(context, context.agent.config.buffer_size, functools.partial(self.buffer, context))
@@ -112,22 +99,6 @@ class OffPolicyLearning(LearningKind):
         """Chooses rows of the ring."""
         return Prioritised(ring.rows, config.priority_exponent) if config.priority_exponent else Uniform()
 
-    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
-        config = context.agent.config
-        least = max(values_reached(config, "batch_size")) * config.example_length
-        window = min(values_reached(config, "buffer_size"))
-        if window < least and any(rule.hyperparameter == "buffer_size" for rule in config.adapt):
-            raise ConfigError(
-                f"{type(config).__name__}: a rule of adapt may lower buffer_size to {window}, which is less than a "
-                f"batch of {least} steps. Give the rule low={least} or more."
-            )
-        return super().adapting(context, replay)
-
-    def priorities(self, replay: Replay) -> np.ndarray | None:
-        if isinstance(replay, Buffer) and isinstance(replay.selector, Prioritised):
-            return replay.selector.all_priorities(replay.ring)
-        return None
-
     def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""
         config = context.agent.config
@@ -136,54 +107,20 @@ class OffPolicyLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OffPolicySchedule(config, count)
 
-    def batch_examples(self, config: Any, count: int) -> int | None:
-        return config.batch_size
-
-    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
+    def check(self, agent: Agent, setup: Setup) -> None:
         config = agent.config
-        alpha = config.exploration_exponent
-        if acts_by == "values" and alpha:
-            return PerActorEpsilonGreedy(config.epsilon, alpha, count, total)
-        if acts_by == "actions" and alpha:
-            return PerActorGaussianNoise(config.exploration_noise, alpha, count, total, config.random_steps)
-        if acts_by == "distribution" and config.sample_correlation:
-            return CorrelatedSample(config.sample_correlation, math.prod(action.shape or ()))
-        return super().explorer(agent, acts_by, action, total, count)
-
-    def check_exploration(self, agent: Agent) -> None:
-        config = agent.config
-        if agent.acts_by == "distribution" and config.exploration_exponent:
+        least = max(values_reached(config, "batch_size")) * config.example_length
+        window = min(values_reached(config, "buffer_size"))
+        if window < least and any(rule.hyperparameter == "buffer_size" for rule in config.adapt):
             raise ConfigError(
-                f"{type(config).__name__}: exploration_exponent = {config.exploration_exponent}, but "
-                f"{type(agent).__name__} samples its policy, in all environments alike. Leave it at 0."
-            )
-        super().check_exploration(agent)
-
-    def actor_priorities(self, context: TrainingContext) -> bool:
-        return context.engine.exportable and context.agent.config.actor_priorities
-
-    def check_rewriting(self, context: TrainingContext) -> None:
-        super().check_rewriting(context)
-        if context.data is not None:
-            raise ConfigError(
-                "rewrite= changes collected steps, and the recorded ones in data= stay as they are: one batch would "
-                "hold both. Wrap the environment, and record the data in it; or leave one of them out."
-            )
-        if (hindsight := context.agent.config.hindsight) != "none":
-            raise ConfigError(
-                f"rewrite= changes rewards that hindsight = {hindsight!r} computes again for other goals. Leave one of "
-                "them off, or wrap compute_reward of the environment."
+                f"{type(config).__name__}: a rule of adapt may lower buffer_size to {window}, which is less than a "
+                f"batch of {least} steps. Give the rule low={least} or more."
             )
 
-    def acting_weights(self, context: TrainingContext) -> tuple[str, ...]:
-        if self.actor_priorities(context):
-            return tuple(context.engine.layout.initial)
-        return super().acting_weights(context)
-
-    def make_actor(self, context: TrainingContext) -> Callable[[], Any]:
-        if self.actor_priorities(context):
+    def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
+        if collecting and context.actor_priorities:
             return functools.partial(PrioritisingActor, context.agent, context.engine.spaces, self.view(context))
-        return super().make_actor(context)
+        return super().actor(context)
 
 
 class RecordedTransitionLearning(OfflineLearning):
@@ -203,9 +140,6 @@ class RecordedTransitionLearning(OfflineLearning):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(PHASE, config.batch_size)
 
-    def batch_examples(self, config: Any, count: int) -> int | None:
-        return config.batch_size
-
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self.of.for_data(agent, data)
 
@@ -216,6 +150,7 @@ class OffPolicySchedule:
     def __init__(self, config: OffPolicyConfig, count: int):
         self.config: OffPolicyConfig = config
         self.count: int = count
+        self.examples: int = config.batch_size
 
     def steps_until_update(self, step: int, stored: int) -> int:
         to_next_phase = self.config.train_every - step % self.config.train_every
@@ -245,6 +180,10 @@ class PrioritisingActor:
         self._hyper = all_at(agent.config, self._engine.layout.hyper, 0, 1)
         self._view = view
         self.weights, self.act = self._engine.weights, self._engine.act
+
+    def read_by_acting(self) -> tuple[str, ...]:
+        """The names of the weights that acting and errors read: all."""
+        return tuple(self._engine.layout.initial)
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act and evaluate with these from now on."""
@@ -311,9 +250,7 @@ class OffPolicySequenceLearning(OffPolicyLearning):
     name = "sequences"
     config: ClassVar[type[Any]] = SequenceConfig
     multi_agent = False
-
-    def check_shared_replay(self, agent: Agent) -> None:
-        LearningKind.check_shared_replay(self, agent)
+    shares_replay = False
 
     def extras(self, context: TrainingContext) -> Extras:
         stored = context.agent.config.stored_state
@@ -346,6 +283,7 @@ class FineTuning(OffPolicyLearning):
 
     config: ClassVar[type[Any]] = OfflineToOnlineConfig
     multi_agent = False
+    shares_replay = False
 
     def __init__(self, offline: OfflineToOnlineLearning):
         self.offline = offline
@@ -361,15 +299,6 @@ class FineTuning(OffPolicyLearning):
 
     def goals(self, view: View, context: TrainingContext, stream: str) -> View:
         return view
-
-    def actor_priorities(self, context: TrainingContext) -> bool:
-        return False
-
-    def explorer(self, agent: Agent, acts_by: ActsBy, action: Space, total: int, count: int) -> Explorer:
-        return LearningKind.explorer(self, agent, acts_by, action, total, count)
-
-    def check_exploration(self, agent: Agent) -> None:
-        LearningKind.check_exploration(self, agent)
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self.offline.for_data(agent, data)

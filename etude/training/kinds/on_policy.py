@@ -3,7 +3,7 @@ corrected by importance ratios; and with rewards that compare its steps with tho
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -19,7 +19,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig, UnrollsConfig
 from etude.engines.updates import GradientSource
 from etude.multi_agent.joint import ACTIVE
-from etude.protocols import Explorer, Replay
+from etude.protocols import Replay
 from etude.replay import (
     Advantages,
     AdvantageSequences,
@@ -35,10 +35,11 @@ from etude.replay import (
     View,
 )
 from etude.replay.ring import Extras
-from etude.training.adapting import Adapting
-from etude.training.kinds.kind import LearningKind, LoopParts, TrainingContext, recorded_buffer
-from etude.training.learner import Learner
+from etude.rewrite import Rewriters
+from etude.training.kinds.kind import LearningKind, TrainingContext, recorded_buffer
+from etude.training.loop import RunLearning
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
+from etude.training.setup import Setup
 from etude.training.sources import Sources
 
 
@@ -78,10 +79,10 @@ class OnPolicyLearning(LearningKind):
     def gradients(self, context: TrainingContext) -> GradientSource:
         return WithExplainedVariance(super().gradients(context))
 
-    def adapting(self, context: TrainingContext, replay: Replay) -> Adapting:
-        config = context.agent.config
+    def check(self, agent: Agent, setup: Setup) -> None:
+        config = agent.config
         lengths = values_reached(config, "rollout_length")
-        if len(lengths) > 1 and context.setup.overlap:
+        if len(lengths) > 1 and setup.overlap:
             raise ConfigError(
                 f"{type(config).__name__}: adapt changes rollout_length, and overlap = True collects the next rollout "
                 "before its length is known. Leave one of them out."
@@ -91,13 +92,9 @@ class OnPolicyLearning(LearningKind):
                 replace(config, rollout_length=length)
             except ConfigError as error:
                 raise ConfigError(f"A rule of adapt may change rollout_length to {length}: {error}") from error
-        return super().adapting(context, replay)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OnPolicySchedule(config, count)
-
-    def batch_examples(self, config: Any, count: int) -> int | None:
-        return OnPolicySchedule(config, count).examples
 
 
 def sampled(spaces: Spaces, team: tuple[int, ...] = ()) -> Extras:
@@ -199,12 +196,10 @@ class ImitationLearning(OnPolicyLearning):
     name = "demonstrations"
     multi_agent = False
     uses_data = True
-
-    def check_rewriting(self, context: TrainingContext) -> None:
-        raise ConfigError(
-            f"rewrite= changes the environment's rewards; {type(context.agent).__name__} learns from rewards of its "
-            "own model. Leave it out."
-        )
+    refuses: ClassVar[Mapping[str, str]] = {
+        "rewrite": "rewrite= changes the environment's rewards; {agent} learns from rewards of its own model. Leave it "
+        "out."
+    }
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.single is None:
@@ -221,12 +216,8 @@ class ImitationLearning(OnPolicyLearning):
             expert.add(steps)
         return Demonstrations(Advantages(config.gamma, config.gae_lambda, engine.value), expert, engine.reward)
 
-    def example_bytes(self, context: TrainingContext) -> int:
-        return 2 * super().example_bytes(context)  # the expert's step comes with the policy's
-
-    def loop_parts(
-        self, learner: Learner, context: TrainingContext, make_explorer: Callable[[int], Explorer]
-    ) -> LoopParts:
+    def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
+        learner: Any = super().make_learner(context, rewriters)
         if (steps := context.recorded().steps()) is not None:
             learner.follow_moments(steps)
-        return super().loop_parts(learner, context, make_explorer)
+        return learner

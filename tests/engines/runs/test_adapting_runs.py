@@ -25,6 +25,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Learned
 from etude.explore import Boltzmann
 from etude.training.kinds import kind_of
+from etude.training.kinds.kind import check_shared_replay
 
 QUICK = {"every": 2, "smooth": 0.5, "rate": 0.5}
 RULES = {
@@ -184,7 +185,7 @@ def test_rules_of_sizes_that_a_run_cannot_follow_are_refused(engine_name):
         with pytest.raises(ConfigError, match=said):
             Run(algorithm, "CartPole-v1", config=config, environments=4, engine=engine_name, **given)
     with pytest.raises(ConfigError, match="a rule of DQN changes buffer_size, which would forget what the others"):
-        kind_of(agent := DQN(dataclasses.replace(DQN_TINY, adapt=(window,)))).check_shared_replay(agent)
+        check_shared_replay(kind_of(agent := DQN(dataclasses.replace(DQN_TINY, adapt=(window,)))), agent)
 
 
 @pytest.mark.variant
