@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -52,11 +53,16 @@ def sources(root: Path) -> dict[str, Path]:
     return found
 
 
+@functools.cache
+def nodes(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports(module: str, path: Path, modules: dict[str, Path]) -> set[str]:
     """The modules that a file imports anywhere in it; names of etude as precisely as the source gives them."""
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -119,7 +125,7 @@ def shared_names(root: Path) -> dict[str, list[str]]:
     """Public classes of one name in several modules; examples have names of their own."""
     found: dict[str, list[str]] = {}
     for module, path in sources(root).items():
-        for node in ast.parse(path.read_text()).body:
+        for node in nodes(path)[0].body:
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and part_of(module) != "examples":
                 found.setdefault(node.name, []).append(module)
     return {name: modules for name, modules in found.items() if len(modules) > 1}
@@ -168,7 +174,7 @@ def uses_of_the_package(root: Path) -> list[str]:
         f"{module} imports {alias.name} from {root.name}"
         for module, path in sources(root).items()
         if module != root.name and part_of(module) != "examples"
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.ImportFrom) and node.module == root.name
         for alias in node.names
         if alias.name not in ("__version__", "ops")
@@ -179,7 +185,7 @@ def calls_of_print(root: Path) -> list[str]:
     return [
         f"{path.relative_to(root.parent)}:{node.lineno}"
         for path in sources(root).values()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
     ]
 
@@ -244,7 +250,7 @@ def test_a_worker_that_steps_environments_loads_neither_algorithms_nor_the_rest_
 def test_type_checkers_see_the_names_that_programs_get():
     seen = {
         alias.name
-        for node in ast.walk(ast.parse((ROOT / "__init__.py").read_text()))
+        for node in nodes(ROOT / "__init__.py")
         if isinstance(node, ast.ImportFrom) and node.module.startswith("etude")
         for alias in node.names
         if alias.name != alias.asname  # what is there once all is imported
