@@ -8,13 +8,18 @@ from pathlib import Path
 
 from written import PAGES, blocks, name_of
 
+MYPY = (
+    "# mypy: disallow-subclassing-any, disallow-untyped-decorators, warn-return-any, warn-unused-ignores, "
+    "strict-equality, extra-checks, allow-redefinition"
+)  # --strict beside [tool.mypy], less annotations of functions
+
 
 def main(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for page in PAGES:
         found = [block for block in blocks(page) if block.language == "python"]
         for mark in sorted({block.mark for block in found}):
-            text = "\n".join(block.text for block in found if block.mark in ("", mark))
+            text = "\n".join([MYPY, *(block.text for block in found if block.mark in ("", mark))])
             name = f"{name_of(page).removesuffix('.md')}_{mark}".rstrip("_")
             (folder / f"{name.replace('/', '_').replace('-', '_')}.py").write_text(text)
 

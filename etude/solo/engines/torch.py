@@ -276,7 +276,7 @@ class TorchAgentBackend:
         cuda = [self._device] if self._device.type == "cuda" else []
         with torch.random.fork_rng(cuda):
             seed = int(self._random[purpose].integers(2**63))
-            torch.random.default_generator.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             if cuda:
                 with torch.cuda.device(self._device):
                     torch.cuda.manual_seed(seed)
