@@ -6,7 +6,7 @@ take the names alone, such as `Wordle`.
 
 import gymnasium
 
-from etude.language.environment import Game, TokenEnvironment, game_of
+from etude.language.environment import Game, GameWithTool, TokenEnvironment, environment_factory, game_of
 from etude.language.games import Arithmetic, GraphWalks, TwentyQuestions
 from etude.language.pretrained import Pretrained
 from etude.language.tokens import Characters, HuggingFace, Tokenizer
@@ -18,6 +18,7 @@ __all__ = [
     "Arithmetic",
     "Characters",
     "Game",
+    "GameWithTool",
     "GraphWalks",
     "GreedyInformation",
     "HuggingFace",
@@ -27,6 +28,7 @@ __all__ = [
     "Tokenizer",
     "TwentyQuestions",
     "Wordle",
+    "environment_factory",
     "game_of",
     "words",
 ]

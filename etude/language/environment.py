@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -219,3 +219,61 @@ def game_of(episode: Episode) -> Game:
     mine, reward = np.zeros(count, bool), np.zeros(count, np.float32)
     mine[before], reward[before] = True, episode.reward
     return Game(seen[-1, :count].astype(np.int64), mine, reward)
+
+
+class GameWithTool:
+    """A text environment as trainers of language models take one: `reset`, `get_reward`, and a method that is a tool
+    of the model. See `environment_factory`."""
+
+    make: Callable[[], gym.Env[Any, Any]]
+
+    def __init__(self) -> None:
+        self._env = type(self).make()
+        self._return, self._over = 0.0, True
+
+    def reset(self, seed: int | None = None, **row: Any) -> str | None:
+        """Begin a game, and return what the environment says first. row: other columns of the prompt's row."""
+        text, _ = self._env.reset(seed=seed)
+        self._return, self._over = 0.0, False
+        return text or None
+
+    def get_reward(self) -> float:
+        """The return of the game so far."""
+        return self._return
+
+    def _say(self, text: str) -> str:
+        if self._over:
+            raise ValueError("The game is over.")
+        if not self._env.action_space.contains(text):
+            raise ValueError(f"{text!r:.80} is none of {self._env.action_space}.")
+        heard, reward, terminated, truncated, _ = self._env.step(text)
+        self._return, self._over = self._return + float(reward), bool(terminated or truncated)
+        return str(heard)
+
+
+def environment_factory(
+    make: Callable[[], gym.Env[Any, Any]], tool: str, description: str, text: str = "What to say."
+) -> type[GameWithTool]:
+    """What `environment_factory` of TRL's GRPOTrainer takes: a class whose instances play games of a text environment.
+
+    make: makes the environment, whose spaces are `Text`, such as `language.Wordle`. tool: the name by which the model
+    calls it, such as "guess". description, text: what the model reads of the tool, and of its only argument, `text`.
+    An answer of the environment is the tool's; what is no text of the action space, or comes after the end, is a
+    ValueError, which TRL shows the model. The reward of a rollout is the return of its game.
+    """
+    env = make()
+    if not isinstance(env.action_space, Text) or not isinstance(env.observation_space, Text):
+        raise ConfigError(
+            f"environment_factory takes an environment whose spaces are Text; got {env.action_space} and "
+            f"{env.observation_space}."
+        )
+    if not tool.isidentifier() or tool.startswith("_") or tool in vars(GameWithTool):
+        raise ConfigError(f"environment_factory: tool = {tool!r}; expected a name for a method, such as 'guess'.")
+
+    class Playing(GameWithTool):
+        def say(self, text: str) -> str:
+            return self._say(text)
+
+    say: Any = Playing.__dict__["say"]
+    say.__name__, say.__doc__ = tool, f"{description}\n\nArgs:\n    text: {text}\n\nReturns:\n    What is answered."
+    return type(type(env.unwrapped).__name__, (GameWithTool,), {tool: say, "make": staticmethod(make)})

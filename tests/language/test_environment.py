@@ -12,7 +12,7 @@ from gymnasium.spaces import Text
 import etude
 from etude.base.errors import ConfigError, DataError, EnvironmentFault, NetworkError, SpaceError
 from etude.envs import check_environment
-from etude.language import Characters, TokenEnvironment, Wordle, game_of, words
+from etude.language import Characters, TokenEnvironment, Wordle, environment_factory, game_of, words
 
 TEN = words(10)
 
@@ -178,3 +178,41 @@ def test_algorithms_with_discrete_actions_learn_a_word_game(algorithm, steps, se
     run = etude.Run(algorithm, make, seed=2, **settings)
     run.train(steps)
     assert etude.record(run.environment, 100, run=run).returns.mean() > -3.1
+
+
+def test_a_game_is_a_tool_of_a_language_model():
+    game = environment_factory(partial(Wordle, TEN), "guess", "Guess a word.", text="Of five letters.")
+    chat_templates = pytest.importorskip("transformers.utils.chat_template_utils")
+    schema = chat_templates.get_json_schema(game().guess)["function"]
+    assert (schema["name"], schema["description"]) == ("guess", "Guess a word.")
+    assert schema["parameters"]["properties"] == {"text": {"type": "string", "description": "Of five letters."}}
+
+    env, rollout = Wordle(TEN), game()
+    first, _ = env.reset(seed=3)
+    assert rollout.reset(seed=3, prompt="a column of the row") == (first or None)
+    earned, over, said = 0.0, False, iter(TEN)
+    while not over:
+        text = next(said)
+        heard, reward, over, _, _ = env.step(text)
+        earned += reward
+        assert (rollout.guess(text), rollout.get_reward()) == (heard, earned)
+    with pytest.raises(ValueError, match="The game is over"):
+        rollout.guess(TEN[0])
+    rollout.reset()
+    assert rollout.get_reward() == 0.0
+    with pytest.raises(ValueError, match="'MUCH too long' is none of Text"):
+        rollout.guess("MUCH too long")
+    assert rollout.get_reward() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("make", "tool", "says"),
+    [
+        (Wordle, "reset", "tool = 'reset'; expected a name"),
+        (Wordle, "my guess", "tool = 'my guess'; expected a name"),
+        (lambda: gymnasium.make("CartPole-v1"), "push", "whose spaces are Text; got Discrete"),
+    ],
+)
+def test_what_cannot_be_a_tool_is_refused(make, tool, says):
+    with pytest.raises(ConfigError, match=says):
+        environment_factory(make, tool, "Push.")
