@@ -18,8 +18,8 @@ from typing import Any
 import measure
 from rollouts import EACH, TASKS, rollout
 
-from etude.rollout.pool.channel import weights_size
-from etude.rollout.pool.ray_workers import RayBackend, RayWorker
+from etude.workers.channel import weights_size
+from etude.workers.ray import RayBackend, RayWorker
 
 REQUESTS = (32, 256)  # time steps of a request
 WORKERS = (1, 2)

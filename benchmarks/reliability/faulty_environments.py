@@ -121,10 +121,10 @@ def _left_behind(folder: Path) -> list[int]:
 def _shorten_deadlines() -> None:
     import functools
 
-    from etude.rollout.pool import supervisor
     from etude.training.kinds import kind
+    from etude.workers import supervisor
 
-    kind.PoolOptions = functools.partial(supervisor.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
+    kind.PoolOptions = functools.partial(kind.PoolOptions, deadline=DEADLINE)  # type: ignore[misc, assignment]
     supervisor._STARTING = 20.0
 
 

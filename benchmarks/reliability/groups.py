@@ -43,9 +43,9 @@ from benchmarks.reliability.processes import outliving
 from etude.algorithms import DQNConfig, PPOConfig
 from etude.base.events import WorkerReplaced
 from etude.checkpoint.run_directory import RunDirectory
-from etude.rollout.pool.process import ProcessBackend
 from etude.tuning import ASHA, OptunaSearch, ProcessExecutor, Study, Uniform
 from etude.tuning.evolution import Evolution
+from etude.workers.process import ProcessBackend
 
 STRIKES = ("SIGKILL", "SIGTERM", "SIGSTOP", "exception")
 IN_A_TRAINING = 3  # strikes at most: a trial whose process died four times has failed

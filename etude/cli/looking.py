@@ -27,7 +27,7 @@ from etude.cli.options import environment_arguments, one_run, parse, split_posit
 from etude.cli.output import ENGINES, rows, say, version
 from etude.report.filming import has_display
 from etude.report.terminal import printable
-from etude.rollout.pool.process import can_adopt
+from etude.workers.process import can_adopt
 
 if TYPE_CHECKING:
     from etude.offline.reader import Inspection

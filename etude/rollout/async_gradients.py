@@ -4,6 +4,7 @@ each, with their own copies of the weights, and differentiate the losses there. 
 from __future__ import annotations
 
 import dataclasses
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple, Protocol
@@ -16,17 +17,11 @@ from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
 from etude.rollout.fragments import StepsFragment, collect
-from etude.rollout.pool.channel import (
-    RestoreState,
-    SaveState,
-    SharedMemory,
-    WorkerChannel,
-    weights_in,
-    weights_size,
-)
-from etude.rollout.pool.process import Failure
-from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
+from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
+from etude.workers.channel import WorkerChannel, weights_in, weights_size
+from etude.workers.process import Failure
+from etude.workers.supervisor import WorkerSupervisor, split_environments
 
 _SHARED = np.empty(0, np.float32)  # stands for an array that lies in shared memory
 
@@ -49,34 +44,7 @@ class RolloutRequest(NamedTuple):
     version: PolicyVersion
 
 
-class ActorLearners(Protocol):
-    """Local or remote actor-learners, one for each environment."""
-
-    spaces: Spaces
-
-    def begin(self, request: RolloutRequest, weights: Weights) -> None:
-        """Let an environment collect and differentiate a rollout with these weights."""
-
-    def finish(self, environment: int) -> WorkerGradients:
-        """Wait for its gradients."""
-
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and notes of the environments."""
-
-    def set_task(self, task: Any) -> None:
-        """Give this task to the episodes that begin in rollouts from the next `begin` on."""
-
-    def state(self) -> list[dict[str, Any]]:
-        """The state of every environment; only while none collects."""
-
-    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
-        """Continue from `state`; returns the indices of environments that could not."""
-
-    def close(self) -> None:
-        """Close the environments. May be called twice."""
-
-
-class AsyncGradients:
+class AsyncGradients(ABC):
     """The gradients of N environments, always in their order. A `protocols.Rollout` that returns `WorkerGradients`.
 
     An environment starts its next rollout, with the weights that were loaded last, when its gradients have been taken
@@ -87,10 +55,10 @@ class AsyncGradients:
     with the last of them, and a call for more steps than are left of it returns fewer.
     """
 
-    def __init__(self, actor_learners: ActorLearners, environments: int, length: int):
-        self.spaces: Spaces = actor_learners.spaces
+    def __init__(self, spaces: Spaces, environments: int, length: int):
+        self.spaces: Spaces = spaces
         self.environments: int = environments
-        self._actor_learners, self._length = actor_learners, length
+        self._length = length
         self._weights: Weights = {}
         self._version = INITIAL_VERSION
         self._begun: set[int] = set()
@@ -98,12 +66,40 @@ class AsyncGradients:
         self._turn = 0  # whose gradients come next
         self._counted: int | None = 0  # how many steps of its rollout have counted; None: as the steps of the run say
 
+    @abstractmethod
+    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
+        """Let an environment collect and differentiate a rollout with these weights."""
+
+    @abstractmethod
+    def _gradients(self, environment: int) -> WorkerGradients:
+        """Wait for its gradients."""
+
+    @abstractmethod
+    def _column_states(self) -> list[dict[str, Any]]:
+        """The state of every environment; only while none collects."""
+
+    @abstractmethod
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
+        """Continue from `_column_states`; returns the indices of environments that could not."""
+
+    @abstractmethod
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes of rollouts that start from now on."""
+
+    @abstractmethod
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and notes of the environments."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End workers and close environments. May be called twice."""
+
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> WorkerGradients:
         """At most `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
             if environment not in self._begun:
                 request = RolloutRequest(environment, self._length, step, self.environments, self._version)
-                self._actor_learners.begin(request, self._weights)
+                self._begin(request, self._weights)
                 self._begun.add(environment)
         if self._counted is None:
             length = next((each.steps for each in self._finished.values()), self._length)
@@ -123,20 +119,15 @@ class AsyncGradients:
         """Let rollouts start with these weights, of this version, from now on."""
         self._weights, self._version = {**self._weights, **weights}, version
 
-    def set_task(self, task: Any) -> None:
-        """Give this task to the episodes of rollouts that start from now on."""
-        self._actor_learners.set_task(task)
-
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and why."""
-        return self._actor_learners.warnings()
-
     def state(self) -> dict[str, Any]:
         """The open episodes, counters and generators, by environment index, and the gradients that are not applied yet.
         Waits for all rollouts that have begun."""
-        waiting = {str(i): _plain(self._finish(i)) for i in sorted(self._begun)}
+        waiting = {}
+        for i in sorted(self._begun):
+            found = self._finish(i)
+            waiting[str(i)] = {**dataclasses.asdict(found), "episodes": plain_ends(found.episodes)}
         turn = {} if self._counted is None else {"turn": self._turn, "counted": self._counted}
-        return pack(self._actor_learners.state()) | {"worker_gradients": waiting} | turn
+        return pack(self._column_states()) | {"worker_gradients": waiting} | turn
 
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from `state`; returns notes on episodes that could not be replayed."""
@@ -146,36 +137,37 @@ class AsyncGradients:
         waiting = state.get("worker_gradients", {})  # none if a rollout was given up
         saved_before_turns = "worker_gradients" in state and "turn" not in state
         self._turn, self._counted = state.get("turn", 0), None if saved_before_turns else state.get("counted", 0)
-        self._finished = {int(i): _worker_gradients(plain) for i, plain in waiting.items()}
+        self._finished = {
+            int(i): WorkerGradients(**{**plain, "episodes": ends_of(plain["episodes"])}) for i, plain in waiting.items()
+        }
         self._begun = set(self._finished)
-        return notes(self._actor_learners.restore(columns))
-
-    def close(self) -> None:
-        """End workers and close environments. May be called twice."""
-        self._actor_learners.close()
+        return notes(self._restore_columns(columns))
 
     def _finish(self, environment: int) -> WorkerGradients:
         if environment not in self._finished:
-            self._finished[environment] = self._actor_learners.finish(environment)
+            self._finished[environment] = self._gradients(environment)
         return self._finished[environment]
 
 
-class LocalActorLearners:
+class LocalActorLearners(AsyncGradients):
     """Actor-learners in this process: a rollout is collected when it is requested."""
 
-    def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int):
-        self.spaces: Spaces = environments.spaces
+    def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int, length: int):
+        super().__init__(environments.spaces, len(environments.columns), length)
         self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
-        self._gradients: dict[int, WorkerGradients] = {}  # by environment, those not taken yet
+        self._untaken: dict[int, WorkerGradients] = {}  # by environment
 
-    def begin(self, request: RolloutRequest, weights: Weights) -> None:
-        """Collect and differentiate a rollout with these weights."""
-        gradients = _gradients(self._collector, self._actor, request, weights)
-        self._gradients[request.environment] = gradients
+    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
+        self._untaken[request.environment] = differentiated(self._collector, self._actor, request, weights)
 
-    def finish(self, environment: int) -> WorkerGradients:
-        """The gradients of its rollout."""
-        return self._gradients.pop(environment)
+    def _gradients(self, environment: int) -> WorkerGradients:
+        return self._untaken.pop(environment)
+
+    def _column_states(self) -> list[dict[str, Any]]:
+        return self._collector.state()
+
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
+        return self._collector.restore(columns)
 
     def set_task(self, task: Any) -> None:
         """Give this task to the episodes that begin from now on."""
@@ -185,20 +177,12 @@ class LocalActorLearners:
         """Warnings of the environments since the last call."""
         return self._collector.environments.warnings()
 
-    def state(self) -> list[dict[str, Any]]:
-        """The state of every environment."""
-        return self._collector.state()
-
-    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
-        """Continue from `state`; returns the indices of environments that could not."""
-        return self._collector.restore(columns)
-
     def close(self) -> None:
         """Close the environments."""
         self._collector.environments.close()
 
 
-class RemoteActorLearners:
+class RemoteActorLearners(AsyncGradients):
     """Actor-learners in workers, each of which serves the requests for its environments one by one.
 
     make_environments: called in a worker with the indices of its environments. make_actor: called in a worker. Both
@@ -207,43 +191,42 @@ class RemoteActorLearners:
 
     def __init__(
         self,
-        make_environments: Callable[[list[int]], Environments],
+        make_environments: MakeEnvironments,
         make_actor: Callable[[], ActorLearner],
         explorer: Explorer,
         run_seed: int,
+        length: int,
         like: Weights,
-        parts: list[list[int]],
+        environments: int,
+        workers: int,
         options: PoolOptions = PoolOptions(),  # noqa: B008  (frozen)
     ):
-        size, shapes = (
-            weights_size(like),
-            {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()},
-        )
-        server = partial(GradientServer, make_actor, explorer, run_seed, shapes)
-        backend, workers = options.backend, []
-        for i, part in enumerate(parts):
-            memory = backend.memory(len(part), tuple(backend.new_buffer(size) for _ in part))
-            workers.append(backend.worker(i, part, memory, server))
-        self._worker_of = {column: worker for worker in workers for column in worker.columns}
+        backend, size = options.backend, weights_size(like)
+        shapes = {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()}
+        server = partial(GradientServer, make_actor, explorer, shapes, make_environments, run_seed)
+        parts = [
+            backend.worker(i, part, server, tuple(backend.new_buffer(size) for _ in part))
+            for i, part in enumerate(split_environments(environments, workers))
+        ]
+        self._worker_of = {column: worker for worker in parts for column in worker.columns}
         self._shared = {
             column: weights_in(buffer, like)
-            for worker in workers
+            for worker in parts
             for column, buffer in zip(worker.columns, worker.memory.buffers, strict=True)
         }
         self._requested: dict[int, tuple[RolloutRequest, Weights]] = {}  # by environment, the oldest first
-        self._gradients: dict[int, WorkerGradients] = {}
-        self._supervisor = WorkerSupervisor(workers, make_environments, run_seed, options)
-        self.spaces: Spaces = self._supervisor.ready.spaces
+        self._untaken: dict[int, WorkerGradients] = {}
+        self._supervisor = WorkerSupervisor(parts, options)
+        super().__init__(self._supervisor.ready.spaces, environments, length)
 
-    def begin(self, request: RolloutRequest, weights: Weights) -> None:
-        """Let its worker collect and differentiate a rollout with these weights."""
+    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
         self._requested[request.environment] = request, weights
         self._ask(request.environment)
 
-    def finish(self, environment: int) -> WorkerGradients:
-        """Wait for its gradients. A worker that fails is replaced, and starts its rollouts over with new episodes."""
+    def _gradients(self, environment: int) -> WorkerGradients:
+        """A worker that fails is replaced, and starts its rollouts over with new episodes."""
         worker = self._worker_of[environment]
-        while environment not in self._gradients:
+        while environment not in self._untaken:
             answer = self._supervisor.receive(worker)
             if isinstance(answer, Failure):
                 self._supervisor.replace(worker, answer)
@@ -251,8 +234,18 @@ class RemoteActorLearners:
                     self._ask(again)
                 continue
             worker.failures = 0
-            self._take(*answer)
-        return self._gradients.pop(environment)
+            other, found = answer
+            del self._requested[other]
+            gradients = {name: self._shared[other][name].copy() for name in found.gradients}
+            self._untaken[other] = dataclasses.replace(found, gradients=gradients)
+        return self._untaken.pop(environment)
+
+    def _ask(self, environment: int) -> None:
+        request, weights = self._requested[environment]
+        for name, value in weights.items():
+            self._shared[environment][name][...] = value
+        worker = self._worker_of[environment]
+        worker.ask(request, (worker.columns.index(environment),))
 
     def set_task(self, task: Any) -> None:
         """Send this task with the next rollout that each worker is asked for."""
@@ -262,13 +255,11 @@ class RemoteActorLearners:
         """Workers that were replaced since the last call, and why."""
         return self._supervisor.take_warnings()
 
-    def state(self) -> list[dict[str, Any]]:
-        """The state of every environment; only while none collects."""
+    def _column_states(self) -> list[dict[str, Any]]:
         parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
         return [column for part in parts for column in part]
 
-    def restore(self, columns: list[dict[str, Any]]) -> list[int]:
-        """Continue from `state`; returns the indices of environments that could not."""
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
         workers = self._supervisor.workers
         requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
         return [number for part in self._supervisor.ask_all(requests) for number in part]
@@ -277,21 +268,8 @@ class RemoteActorLearners:
         """End the workers and free the memory they share."""
         self._supervisor.close()
 
-    def _ask(self, environment: int) -> None:
-        request, weights = self._requested[environment]
-        for name, value in weights.items():
-            self._shared[environment][name][...] = value
-        worker = self._worker_of[environment]
-        worker.ask(request, (worker.columns.index(environment),))
 
-    def _take(self, environment: int, found: WorkerGradients) -> None:
-        del self._requested[environment]
-        shared = self._shared[environment]
-        gradients = {name: shared[name].copy() for name in found.gradients}
-        self._gradients[environment] = dataclasses.replace(found, gradients=gradients)
-
-
-class GradientServer:
+class GradientServer(EnvironmentServer):
     """Serves rollout requests in a worker. Each environment's gradients are written to the arrays from which its
     weights are read. shapes: those of the weights that are loaded, with their types, by name."""
 
@@ -299,50 +277,43 @@ class GradientServer:
         self,
         make_actor: Callable[[], ActorLearner],
         explorer: Explorer,
-        run_seed: int,
         shapes: dict[str, tuple[tuple[int, ...], np.dtype]],
-        environments: Environments,
-        memory: SharedMemory,
-        generation: int,
+        *made_from: Any,
     ):
-        self._actor = make_actor()
-        self._collector = Collector(environments, self._actor, explorer, run_seed, memory.counter_array(), generation)
-        columns = self._collector.columns.tolist()
-        like = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
-        self._shared = {c: weights_in(buffer, like) for c, buffer in zip(columns, memory.buffers, strict=True)}
-        self._size = weights_size(like)
+        self._make_actor, self._explorer = make_actor, explorer
+        self._like = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
+        super().__init__(*made_from)
+
+    def _begin(self) -> None:
+        self._actor = self._make_actor()
+        self._collector = Collector(
+            self._environments, self._actor, self._explorer, self._run_seed, self._counters, self._generation
+        )
+        columns, buffers = self._collector.columns.tolist(), self._memory.buffers
+        self._shared = {c: weights_in(buffer, self._like) for c, buffer in zip(columns, buffers, strict=True)}
 
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answer."""
         if isinstance(request, RolloutRequest):
-            found = self._collect(request)
+            shared = self._shared[request.environment]
+            weights = {name: value.copy() for name, value in shared.items()}
+            found = differentiated(self._collector, self._actor, request, weights)
+            for name, gradient in found.gradients.items():
+                shared[name][...] = gradient
+            found = dataclasses.replace(found, gradients=dict.fromkeys(found.gradients, _SHARED))
             place = self._collector.columns.tolist().index(request.environment)
-            channel.send((request.environment, found), {place: self._size})
+            channel.send((request.environment, found), {place: weights_size(self._like)})
         elif isinstance(request, RestoreState):
             channel.send(self._collector.restore(request.state))
         else:
             channel.send(self._collector.state())
 
-    def _collect(self, request: RolloutRequest) -> WorkerGradients:
-        shared = self._shared[request.environment]
-        weights = {name: value.copy() for name, value in shared.items()}
-        found = _gradients(self._collector, self._actor, request, weights)
-        for name, gradient in found.gradients.items():
-            shared[name][...] = gradient
-        return dataclasses.replace(found, gradients=dict.fromkeys(found.gradients, _SHARED))
 
-
-def _gradients(collector: Collector, actor: ActorLearner, request: RolloutRequest, weights: Weights) -> WorkerGradients:
+def differentiated(
+    collector: Collector, actor: ActorLearner, request: RolloutRequest, weights: Weights
+) -> WorkerGradients:
     """Collect a rollout of one environment with these weights, and differentiate it."""
     actor.load(weights, request.version)
     position = request.environment - int(collector.columns[0])
     fragment = StepsFragment(collector, (position,), request.steps, request.step, request.stride)
     return actor.gradients(collect(fragment, collector.environments).to_steps())
-
-
-def _plain(found: WorkerGradients) -> dict[str, Any]:
-    return {**dataclasses.asdict(found), "episodes": plain_ends(found.episodes)}
-
-
-def _worker_gradients(plain: dict[str, Any]) -> WorkerGradients:
-    return WorkerGradients(**{**plain, "episodes": ends_of(plain["episodes"])})

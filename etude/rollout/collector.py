@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +14,62 @@ from etude.base.spaces import Box, clipped_to
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
 from etude.rollout.actor import Actor, StatefulActor, with_state
-from etude.rollout.episodes import EpisodeStatistics
 from etude.rollout.rows import Rows, Template
 
 SHORTEST = 64  # time steps
 Index = slice | np.ndarray  # of positions
+
+
+class EpisodeStatistics:
+    """Undiscounted returns and lengths of the open episodes of N environments; with several agents also the return of
+    each agent.
+
+    agents: their names, in the order of their rewards; None for a single agent.
+    """
+
+    def __init__(self, environments: int, agents: Iterable[str] | None):
+        self.agents: tuple[str, ...] = tuple(agents or ())
+        self.length: np.ndarray = np.zeros(environments, np.int64)
+        self.total: np.ndarray = np.zeros(environments)
+        self.by_agent: np.ndarray = np.zeros((environments, len(self.agents)))  # NaN where a checkpoint did not hold it
+
+    def add(self, scores: np.ndarray, reward: np.ndarray, at: Any = ...) -> None:
+        """Add one step of the n environments at these positions (...: all). scores: what it adds to the return [n];
+        reward: [n] or [n, agents]."""
+        self.total[at] += scores
+        self.length[at] += 1
+        if self.agents:
+            self.by_agent[at] += reward
+
+    def reset(self, i: int) -> None:
+        """A new episode begins in environment i."""
+        self.total[i], self.length[i], self.by_agent[i] = 0.0, 0, 0.0
+
+    def end(self, i: int, environment: int, episode: int, truncated: bool) -> EpisodeEnd:
+        """The episode of environment i, which ended. environment, episode: their numbers in the run."""
+        each = self.by_agent[i].tolist()
+        by_agent = dict(zip(self.agents, each, strict=True)) if each and not np.isnan(each[0]) else None
+        return EpisodeEnd(environment, episode, int(self.length[i]), float(self.total[i]), truncated, by_agent)
+
+    def take(self, index: Any) -> EpisodeStatistics:
+        """Those of some environments; a slice shares the arrays."""
+        some = EpisodeStatistics(0, self.agents)
+        some.total, some.length, some.by_agent = self.total[index], self.length[index], self.by_agent[index]
+        return some
+
+    def put(self, index: Any, some: EpisodeStatistics) -> None:
+        """Write those of some environments back."""
+        self.total[index], self.length[index], self.by_agent[index] = some.total, some.length, some.by_agent
+
+    def state(self, i: int) -> dict[str, Any]:
+        """Those of environment i as plain data."""
+        by_agent = {"total_by_agent": self.by_agent[i].copy()} if self.agents else {}
+        return {"length": int(self.length[i]), "total": float(self.total[i]), **by_agent}
+
+    def restore(self, i: int, state: dict[str, Any]) -> None:
+        """Continue environment i from `state`. Early checkpoints lack the returns by agent."""
+        self.length[i], self.total[i] = state["length"], state["total"]
+        self.by_agent[i] = state.get("total_by_agent", np.nan if state["length"] else 0.0)
 
 
 class ActiveEnvironments(NamedTuple):

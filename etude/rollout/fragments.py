@@ -1,4 +1,5 @@
-"""Rollout fragments: the time steps of some environments while they are being collected.
+"""Rollout fragments: the time steps of some environments while they are being collected; and the rollout that collects
+them in this process.
 
     while not fragment.complete:
         fragment.record(environments.step(*fragment.act()))
@@ -8,18 +9,22 @@ Fragments do not step environments themselves, so that a pool can interleave sev
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Protocol, TypeVar
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import RECURRENT_STATE, SAMPLED_ACTION, Steps, info_extra
+from etude.base.data import INITIAL_VERSION, RECURRENT_STATE, SAMPLED_ACTION, PolicyVersion, Steps, info_extra
+from etude.base.seeding import RunSeed
+from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.protocols import Environments
-from etude.rollout.collector import SHORTEST, Collector
-from etude.rollout.episodes import EpisodeAssembly, EpisodeRows, EpisodeStatistics, Lost
-from etude.rollout.rows import EndedEpisode, EndedEpisodes, Rows, Template
+from etude.protocols import Environments, Explorer, Weights
+from etude.rollout.actor import Actor
+from etude.rollout.collector import SHORTEST, Collector, EpisodeStatistics
+from etude.rollout.rows import ROWS, EndedEpisode, EndedEpisodes, Rows, Template
+from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 MakeRows = Callable[[Template, int, int], Rows]
 Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Any]]  # what `Environments.step` returns
@@ -233,6 +238,94 @@ class EpisodesFragment(Fragment):
             self._collector.cut()
 
 
+class Lost(NamedTuple):
+    """Replaces a final observation: the episode was lost with its worker, and another has begun."""
+
+
+class EpisodeRows(NamedTuple):
+    """Time steps of environments, each of which stops where it ends an episode. One column for each."""
+
+    rows: Rows | None  # None on the way through a pipe: they are in shared memory
+    lengths: np.ndarray  # [n] int64: rows of each column
+    ends: tuple[EndedEpisode, ...]
+    positions: tuple[int, ...]  # of the environments, by column
+    next_observation: Tree  # [n, ...]
+    restarted: np.ndarray  # [n] bool
+    lost: tuple[int, ...]  # positions whose episode was lost with its worker; another has begun
+    unfinished: tuple[int, ...]  # positions that have not ended an episode yet
+
+
+class EpisodeAssembly:
+    """One episode of each of N environments, put together from fragments.
+
+    The environments of a native simulator stay together in one `Steps`, since they cannot be stepped one by one: it
+    holds all episodes until the last of them has ended its first.
+    """
+
+    def __init__(self, environments: int, native: bool):
+        everyone = range(environments)
+        self._groups = [_Group(everyone)] if native else [_Group(range(i, i + 1)) for i in everyone]
+        self.unfinished: tuple[int, ...] = tuple(everyone)  # positions that have not ended an episode yet
+        self.time: int = 0  # time steps of the fragments so far
+
+    def add(self, played: EpisodeRows) -> None:
+        """Copy the rows of a fragment. What precedes a lost episode of an environment is dropped."""
+        for group in self._groups_at(played.positions):
+            group.add(played)
+        self.time += int(played.lengths.max())
+        self.unfinished = played.unfinished
+        self.drop(played.lost)
+
+    def drop(self, positions: tuple[int, ...]) -> None:
+        """Drop the rows of these environments, which are to end another episode."""
+        for group in self._groups_at(positions):
+            group.clear()
+            self.unfinished = tuple(sorted({*self.unfinished, *group.positions}))
+
+    def to_steps(self, columns: np.ndarray) -> tuple[Steps, ...]:
+        """One `Steps` for each environment, or one for all of a native simulator; `columns` [N] are their indices."""
+        return tuple(group.to_steps(columns[group.positions.start : group.positions.stop]) for group in self._groups)
+
+    def _groups_at(self, positions: tuple[int, ...]) -> Iterator[_Group]:
+        if len(self._groups) == 1:
+            return iter(self._groups if positions else ())
+        return (self._groups[i] for i in positions)
+
+
+class _Group:
+    """Environments that end together."""
+
+    def __init__(self, positions: range):
+        self.positions = positions
+        self.clear()
+
+    def clear(self) -> None:
+        self._blocks: list[dict[str, Any]] = []
+        self._ends: list[EndedEpisode] = []
+        self._length = 0
+        self._restarted = np.zeros(0, bool)
+        self._next_observation: Tree = None
+
+    def add(self, played: EpisodeRows) -> None:
+        assert played.rows is not None
+        first = played.positions.index(self.positions.start)
+        columns, length, begun = slice(first, first + len(self.positions)), int(played.lengths[first]), self._length
+        rows = played.rows.between(columns, slice(0, length))
+        self._blocks.append({name: trees.map(lambda leaf: leaf.copy(), getattr(rows, name)) for name in ROWS})
+        self._length += length
+        own = [end for end in played.ends if columns.start <= end.column < columns.stop]
+        self._ends += [end._replace(t=begun + end.t, column=end.column - first) for end in own]
+        self._next_observation = trees.rows(played.next_observation, columns)
+        if not begun:
+            self._restarted = played.restarted[columns]
+
+    def to_steps(self, columns: np.ndarray) -> Steps:
+        rows = self._blocks[0] if len(self._blocks) == 1 else trees.concatenate(self._blocks)
+        ends = EndedEpisodes.of(self._ends, None)
+        following, restarted = self._next_observation, self._restarted
+        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
+
+
 class WholeEpisodes:
     """One episode of every environment, in as many fragments as it takes. An environment that has ended its episode
     waits for the others, unless it is in a native simulator. A time step advances `step` by `stride` even if only some
@@ -267,3 +360,143 @@ class WholeEpisodes:
         time = self._episodes.time
         steps, step = time or self._collector.expected, self._step + time * self._stride  # rows grow by doubling
         self._fragment = EpisodesFragment(self._collector, self._episodes.unfinished, steps, step, self._stride)
+
+
+class StepsRollout(ABC):
+    """A `protocols.Rollout` that returns steps. What was collected ahead, by its workers or by the rollout that was
+    saved, is returned by the call that it answers; another call drops it.
+
+    columns: the indices of the environments, by position.
+    """
+
+    def __init__(self, spaces: Spaces, columns: Sequence[int]):
+        self.spaces: Spaces = spaces
+        self.environments: int = len(columns)
+        self._columns = columns
+        self._ahead: Ahead | None = None
+
+    def collect(
+        self,
+        steps: int,
+        step: int,
+        environments: Sequence[int] | None = None,
+        upcoming: int = 0,
+        stride: int | None = None,
+    ) -> Steps:
+        """`steps` time steps of the environments at these positions; see `protocols.Rollout`.
+
+        stride: environment steps that the run takes in a time step, where other processes collect, too.
+        """
+        positions = tuple(range(self.environments) if environments is None else environments)
+        found = self._take_ahead()
+        if found is None or not answers(found, steps, [self._columns[i] for i in positions]):
+            self._drop(found)
+            found = self._collect(positions, steps, step, stride or len(positions))
+        if upcoming:
+            self._begin_steps(upcoming, step + len(found))
+        return found
+
+    def collect_episodes(self, step: int, ahead: bool = False, stride: int | None = None) -> tuple[Steps, ...]:
+        """One episode of each environment, to its end; see `protocols.Rollout`. stride: see `collect`."""
+        found = self._take_ahead()
+        if not isinstance(found, tuple):
+            self._drop(found)
+            found = self._collect_episodes(step, stride or self.environments)
+        if ahead:
+            self._begin_episodes(step + sum(map(len, found)))
+        return found
+
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment index, and what was collected ahead."""
+        return pack(self._column_states(), self._ahead)
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
+        columns, self._ahead = unpack(state, self.environments, self.spaces)
+        return self._restore_columns(columns)
+
+    @abstractmethod
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+
+    @abstractmethod
+    def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps: ...
+
+    @abstractmethod
+    def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]: ...
+
+    @abstractmethod
+    def _column_states(self) -> list[dict[str, Any]]:
+        """The state of every environment."""
+
+    @abstractmethod
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[str]:
+        """Continue from `_column_states`; returns notes on episodes that could not be replayed."""
+
+    def _begin_steps(self, steps: int, step: int) -> None:  # noqa: B027
+        """Start on the next call, where something can run ahead."""
+
+    def _begin_episodes(self, step: int) -> None:  # noqa: B027
+        """The same of whole episodes."""
+
+    def _take_ahead(self) -> Ahead | None:
+        ahead, self._ahead = self._ahead, None
+        return ahead
+
+    def _drop(self, ahead: Ahead | None) -> None:
+        if ahead is not None:
+            self.cut()
+
+
+class InProcess(StepsRollout):
+    """The simplest rollout: environments, actor and explorer in this process.
+
+    Whole episodes are held in memory twice while they are put together: 20 GB for 10 million steps of 1 KB each.
+    """
+
+    def __init__(
+        self,
+        environments: Environments,
+        actor: Actor,
+        explorer: Explorer,
+        run_seed: RunSeed,
+        actor_priorities: bool = False,
+        state_recorded: bool = True,
+    ):
+        self._collector = Collector(
+            environments, actor, explorer, run_seed, actor_priorities=actor_priorities, state_recorded=state_recorded
+        )
+        super().__init__(environments.spaces, self._collector.columns.tolist())
+        self._stepped = environments
+
+    def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
+        return collect(StepsFragment(self._collector, positions, steps, step, stride), self._stepped).to_steps()
+
+    def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]:
+        return collect(WholeEpisodes(self._collector, step, stride), self._stepped).to_steps()
+
+    def _column_states(self) -> list[dict[str, Any]]:
+        return self._collector.state()
+
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[str]:
+        return notes(self._collector.restore(columns))
+
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+        self._collector.cut()
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these from the next step on."""
+        self._collector.actor.load(weights, version)
+
+    def set_task(self, task: Any) -> None:
+        """Give this task to the episodes that begin from now on."""
+        self._stepped.set_task(task)
+
+    def warnings(self) -> list[str]:
+        """Warnings of the environments since the last call."""
+        return self._stepped.warnings()
+
+    def close(self) -> None:
+        """Close the environments. May be called twice."""
+        self._stepped.close()

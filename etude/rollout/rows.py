@@ -11,8 +11,7 @@ import numpy as np
 from etude.base import trees
 from etude.base.data import Choice, EpisodeEnd, Steps
 from etude.base.trees import Tree
-
-ALIGNMENT = 64  # bytes: a cache line
+from etude.workers.channel import ALIGNMENT, Carver
 
 Allocate = Callable[[tuple[int, ...], np.dtype], np.ndarray]
 
@@ -70,10 +69,17 @@ class EndedEpisodes:
         joined = EndedEpisodes(index, observation, tuple(end for part in parts for end in part.episodes))
         return joined.take(np.lexsort((index[:, 1], index[:, 0])))
 
+    def of_these(self) -> dict[str, Any]:
+        """What `Steps` say of them."""
+        return {"final_observation": self.observation, "final_index": self.index, "episodes": self.episodes}
+
     def take(self, order: np.ndarray) -> EndedEpisodes:
         """Some of them, in this order."""
         episodes = tuple(self.episodes[i] for i in order.tolist())
         return EndedEpisodes(self.index[order], trees.rows(self.observation, order), episodes)
+
+
+ROWS = ("observation", "action", "reward", "terminated", "truncated", "extras")  # fields of `Rows` and of `Steps`
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,59 +118,24 @@ class Rows:
     def place(self, other: Rows, start: int, columns: slice) -> None:
         """Copy the time steps of `other` to these columns, from time step `start` on."""
         steps, n = len(other.reward), columns.stop - columns.start
-        here, there = (slice(start, start + steps), columns), (slice(0, steps), slice(0, n))
-        one_more = (slice(start, start + steps + 1), columns)
-        trees.put(self.observation, one_more, trees.rows(other.observation, (slice(0, steps + 1), there[1])))
-        self.action[here] = other.action[there]
-        self.reward[here] = other.reward[there]
-        self.terminated[here] = other.terminated[there]
-        self.truncated[here] = other.truncated[there]
-        for name, value in self.extras.items():
-            value[here] = other.extras[name][there]
+        for name in ROWS:
+            taken = steps + (name == "observation")
+            some = trees.rows(getattr(other, name), (slice(0, taken), slice(0, n)))
+            trees.put(getattr(self, name), (slice(start, start + taken), columns), some)
 
-    def between(self, columns: slice | list[int]) -> Rows:
-        """Some columns; the arrays of a slice are shared, not copied."""
-        here = slice(None), columns
-        return Rows(
-            trees.rows(self.observation, here),
-            self.action[here],
-            self.reward[here],
-            self.terminated[here],
-            self.truncated[here],
-            {name: value[here] for name, value in self.extras.items()},
-        )
-
-    def copied(self, times: slice, columns: slice) -> dict[str, Any]:
-        """Copies of some time steps of some columns, by the names that they have in `Steps`."""
-        here = times, columns
-        return {
-            "observation": trees.map(lambda leaf: leaf[here].copy(), self.observation),
-            "action": self.action[here].copy(),
-            "reward": self.reward[here].copy(),
-            "terminated": self.terminated[here].copy(),
-            "truncated": self.truncated[here].copy(),
-            "extras": {name: value[here].copy() for name, value in self.extras.items()},
-        }
+    def between(self, columns: slice | list[int], times: slice = slice(None)) -> Rows:
+        """Some columns, and some time steps of them; the arrays of slices are shared, not copied."""
+        return Rows(**{name: trees.rows(getattr(self, name), (times, columns)) for name in ROWS})
 
     def to_steps(self, ends: EndedEpisodes, columns: np.ndarray, restarted: np.ndarray) -> Steps:
         """These rows as `Steps`; the arrays are shared, not copied.
 
         ends: sorted by t, then n. columns: the numbers of the environments.
         """
-        return Steps(
-            observation=trees.rows(self.observation, slice(0, len(self.reward))),
-            action=self.action,
-            reward=self.reward,
-            terminated=self.terminated,
-            truncated=self.truncated,
-            next_observation=trees.rows(self.observation, len(self.reward)),
-            final_observation=ends.observation,
-            final_index=ends.index,
-            columns=columns,
-            restarted=restarted,
-            extras=dict(self.extras),
-            episodes=ends.episodes,
-        )
+        steps = len(self.reward)
+        rows = {name: getattr(self, name) for name in ROWS} | {"extras": dict(self.extras)}
+        rows["observation"], following = (trees.rows(self.observation, at) for at in (slice(0, steps), steps))
+        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
 
 
 def joined(parts: Sequence[Steps]) -> Steps:
@@ -194,41 +165,9 @@ def joined(parts: Sequence[Steps]) -> Steps:
             found[n : n + len(array)] = array
         return found
 
-    def all_of(name: str) -> list[Any]:
-        return [getattr(part, name) for part in parts]
-
-    return Steps(
-        observation=trees.map(placed, *all_of("observation")),
-        action=placed(*all_of("action")),
-        reward=placed(*all_of("reward")),
-        terminated=placed(*all_of("terminated")),
-        truncated=placed(*all_of("truncated")),
-        next_observation=trees.map(newest, *all_of("next_observation")),
-        final_observation=ends.observation,
-        final_index=ends.index,
-        columns=columns,
-        restarted=restarted,
-        extras=trees.map(placed, *all_of("extras")),
-        episodes=ends.episodes,
-    )
-
-
-def aligned(size: int) -> int:
-    """The bytes that an array of this size takes in a buffer with others."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
-
-
-class Carver:
-    """Allocates arrays in a buffer, one after the other."""
-
-    def __init__(self, buffer: Any):
-        self._buffer = buffer
-        self.offset: int = 0  # bytes that are taken
-
-    def __call__(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        array = np.ndarray(shape, dtype, self._buffer, self.offset)
-        self.offset += aligned(array.nbytes)
-        return array
+    rows = {name: trees.map(placed, *(getattr(part, name) for part in parts)) for name in ROWS}
+    following = trees.map(newest, *(part.next_observation for part in parts))
+    return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
 
 
 def row_bytes(template: Template) -> int:

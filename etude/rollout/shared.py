@@ -1,5 +1,5 @@
-"""Rollouts of several processes: each collects from its part of the environments, or the chief from all, and all get
-what was collected."""
+"""Rollouts that share environments: of several processes, each of which collects from its part of them, or the chief
+from all, and all get what was collected; and of several runs, whose environments are stepped together."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
+from etude.base import trees
 from etude.base.data import INITIAL_VERSION, CollectedSteps, PolicyVersion, Steps
-from etude.base.errors import EtudeError
+from etude.base.errors import ConfigError, EtudeError
 from etude.base.spaces import Spaces
-from etude.protocols import ProcessGroup, Rollout, Weights
-from etude.rollout.in_process import InProcess
-from etude.rollout.pool.lockstep import LockstepPool
-from etude.rollout.pool.pool import Pool
-from etude.rollout.rows import joined
-from etude.rollout.state import Ahead, answers, pack, unpack
+from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
+from etude.rollout.fragments import InProcess, StepsRollout
+from etude.rollout.rows import ROWS, joined
+from etude.rollout.state import pack
 
 
 class BroadcastRollout:
@@ -104,45 +105,26 @@ def own_environments(environments: int, rank: int, size: int) -> range:
     return range(rank * environments // size, (rank + 1) * environments // size)
 
 
-class SharedRollout:
+class SharedRollout(StepsRollout):
     """A `protocols.Rollout` of all environments of a run. Every process calls each method, and gets what one process
     alone would collect, bit for bit. What fails in one of them is raised in all.
 
     own: steps the environments of this process, here or in workers of its own. environments: of all.
     """
 
-    def __init__(self, own: InProcess | Pool | LockstepPool, environments: int, group: ProcessGroup):
-        self.environments: int = environments
-        self.spaces: Spaces = own.spaces
-        self._own, self._group = own, group
-        self._parts = [own_environments(environments, rank, group.size) for rank in range(group.size)]
-        self._columns = self._parts[group.rank]
+    def __init__(self, own: StepsRollout, environments: int, group: ProcessGroup):
+        super().__init__(own.spaces, range(environments))
+        self._own: Any = own
+        self._group, self._part = group, own_environments(environments, group.rank, group.size)
         self._warnings: list[str] = []
-        self._ahead: Ahead | None = None  # what the rollout that was saved had collected ahead
 
-    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
-        """`steps` time steps of these environments; see `protocols.Rollout`."""
-        chosen = range(self.environments) if environments is None else environments
-        ahead, self._ahead = self._ahead, None
-        if answers(ahead, steps, chosen):
-            return ahead
-        if ahead is not None:
-            self._own.cut()
-        part = range(max(chosen.start, self._columns.start), min(chosen.stop, self._columns.stop))
-        own = range(part.start - self._columns.start, part.stop - self._columns.start)
-        found = self._gathered(
-            "steps", lambda: self._own.collect(steps, step, own, stride=len(chosen)) if own else None
-        )
+    def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
+        part = [i - self._part.start for i in positions if i in self._part]
+        found = self._gathered("steps", lambda: self._own.collect(steps, step, part, stride=stride) if part else None)
         return joined([part for part in found if part is not None])
 
-    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """One episode of each environment, to its end; see `protocols.Rollout`."""
-        waiting, self._ahead = self._ahead, None
-        if isinstance(waiting, tuple):
-            return waiting
-        if waiting is not None:
-            self._own.cut()
-        found = self._gathered("episodes", lambda: self._own.collect_episodes(step, stride=self.environments))
+    def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]:
+        found = self._gathered("episodes", lambda: self._own.collect_episodes(step, stride=stride))
         return tuple(part for parts in found for part in parts)
 
     def _gathered(self, what: str, collect: Callable[[], Any]) -> list[Any]:
@@ -155,6 +137,10 @@ class SharedRollout:
             raise
         self._warnings += [warning for _, warnings in found for warning in warnings]
         return [part for part, _ in found]
+
+    def cut(self) -> None:
+        """The next steps do not continue the last ones."""
+        self._own.cut()
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next step on."""
@@ -169,17 +155,162 @@ class SharedRollout:
         warnings, self._warnings = self._warnings, []
         return warnings
 
-    def state(self) -> dict[str, Any]:
-        """The open episodes, counters and generators, by environment index; the same in every process."""
+    def _column_states(self) -> list[dict[str, Any]]:
+        """The same in every process."""
         found = self._group.in_all("rollout", lambda: self._own.state()["environments"])
-        return pack([part[str(i)] for part in found for i in range(len(part))], self._ahead)
+        return [part[str(i)] for part in found for i in range(len(part))]
 
-    def restore(self, state: dict[str, Any]) -> list[str]:
-        """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
-        columns, self._ahead = unpack(state, self.environments, self.spaces)
-        own = pack([columns[i] for i in self._columns])
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[str]:
+        own = pack([columns[i] for i in self._part])
         return [note for notes in self._group.in_all("notes", lambda: self._own.restore(own)) for note in notes]
 
     def close(self) -> None:
         """Close the environments. May be called twice."""
         self._own.close()
+
+
+class JointRollout:
+    """Steps `members` runs of `environments` environments each; those of a run follow those of the run before.
+
+    All runs are at the same step whenever one of them collects, and ask for the same time steps: the first that asks
+    collects for all, with the weights that each has loaded. make: from the explorer of one run, the rollout of all
+    environments. actor: acts for all of them, and loads the weights of one run by `load_member`.
+    """
+
+    def __init__(self, make: Callable[[Explorer], InProcess], actor: Any, members: int, environments: int):
+        self.environments: int = environments
+        self.actor: Any = actor
+        self._make, self._members = make, members
+        self.open: set[int] = set()
+        self.collected: dict[int, Steps | EtudeError] = {}  # by run, what it has not asked for yet
+        self.restored: dict[int, dict[str, Any]] = {}  # by run, what to go on from
+        self.notes: list[str] = []
+        self._rollout: InProcess | None = None
+        self._columns: list[dict[str, Any]] | None = None  # the states of all, until something is collected
+
+    @property
+    def rollout(self) -> InProcess:
+        """That of all environments."""
+        assert self._rollout is not None
+        return self._rollout
+
+    def member(self, number: int, explorer: Explorer) -> MemberRollout:
+        """The rollout of one run."""
+        if self._rollout is None:
+            self._rollout = self._make(explorer)
+        self.open.add(number)
+        return MemberRollout(self, number, self._rollout.spaces)
+
+    def collect(self, steps: int, step: int, environments: range) -> None:
+        """The next `steps` time steps of all runs, or the error that they end in, for each of them."""
+        self._columns = None
+        found: Steps | EtudeError
+        try:
+            if self.restored:
+                columns = [column for i in range(self._members) for column in _columns(self.restored[i])]
+                self.restored = {}
+                lost = self.rollout.restore(pack(columns))
+                self.notes += [f"Of the environments of all runs: {note}" for note in lost]
+            firsts = range(0, self._members * self.environments, self.environments)
+            positions = [first + i for first in firsts for i in environments]
+            found = self.rollout.collect(steps, step * self._members, positions)
+        except EtudeError as error:
+            found = error
+        self.collected = dict.fromkeys(self.open, found)
+
+    def columns(self) -> list[dict[str, Any]]:
+        """The state of every environment."""
+        if self._columns is None:
+            self._columns = _columns(self.rollout.state())
+        return self._columns
+
+    def restore(self, number: int, state: dict[str, Any]) -> None:
+        """Let a run's environments go on from `state`, once all others do, too."""
+        self.restored[number], self._columns = state, None
+
+    def close(self, number: int) -> None:
+        """Close the environments, where no other run is open."""
+        self.open.discard(number)
+        if self._rollout is not None and not self.open:
+            self._rollout.close()
+            self._rollout, self._columns = None, None
+
+
+class MemberRollout:
+    """A run's part of a joint rollout. A `protocols.Rollout`."""
+
+    def __init__(self, joint: JointRollout, number: int, spaces: Spaces):
+        self.spaces: Spaces = spaces
+        self._joint, self._number = joint, number
+        self.environments: int = joint.environments
+
+    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
+        """`steps` time steps of these environments of the run; see `protocols.Rollout`. Raises in every run what was
+        raised when they were collected."""
+        joint, number = self._joint, self._number
+        if number not in joint.collected:
+            joint.collect(steps, step, environments or range(self.environments))
+        found = joint.collected.pop(number)
+        if isinstance(found, EtudeError):
+            raise found
+        return part(found, number, self.environments)
+
+    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
+        """Raises ConfigError: episodes end at different times."""
+        raise ConfigError("Runs that learn from whole episodes are not stepped together.")
+
+    def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
+        """Act with these from the next step on."""
+        self._joint.actor.load_member(self._number, weights)
+
+    def set_task(self, task: Any) -> None:
+        """Raises ConfigError: environments of other runs are stepped with these."""
+        raise ConfigError(f"task = {task!r}; runs whose environments are stepped together take no tasks.")
+
+    def warnings(self) -> list[str]:
+        """Warnings of the environments of all runs since the last call, of any run."""
+        joint, found = self._joint, self._joint.notes
+        joint.notes = []
+        return found if joint._rollout is None else found + joint.rollout.warnings()
+
+    def state(self) -> dict[str, Any]:
+        """The open episodes, counters and generators, by environment index."""
+        if self._number in self._joint.restored:
+            return self._joint.restored[self._number]
+        first = self._number * self.environments
+        return pack(self._joint.columns()[first : first + self.environments])
+
+    def restore(self, state: dict[str, Any]) -> list[str]:
+        """Continue from the state of any rollout, once all runs do."""
+        self._joint.restore(self._number, state)
+        return []
+
+    def close(self) -> None:
+        """Close the environments, where no other run needs them. May be called twice."""
+        self._joint.close(self._number)
+
+
+def _columns(state: dict[str, Any]) -> list[dict[str, Any]]:
+    columns = state["environments"]
+    return [columns[str(i)] for i in range(len(columns))]
+
+
+def part(steps: Steps, member: int, count: int) -> Steps:
+    """The steps of one of several runs that have `count` environments each, which are numbered from 0."""
+    first = member * count
+    own = slice(*np.searchsorted(steps.columns, (first, first + count)).tolist())
+    ended = (steps.final_index[:, 1] >= own.start) & (steps.final_index[:, 1] < own.stop)
+    rows = {name: trees.rows(getattr(steps, name), (slice(None), own)) for name in ROWS}
+    return Steps(
+        **rows,
+        next_observation=trees.rows(steps.next_observation, own),
+        final_observation=trees.rows(steps.final_observation, ended),
+        final_index=steps.final_index[ended] - (0, own.start),
+        columns=steps.columns[own] - first,
+        restarted=steps.restarted[own],
+        episodes=tuple(
+            end._replace(environment=end.environment - first)
+            for end in steps.episodes
+            if first <= end.environment < first + count
+        ),
+    )

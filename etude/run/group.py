@@ -18,8 +18,7 @@ from etude.engines.stacked import StackedActor
 from etude.envs import make_environments
 from etude.explore import PerMember
 from etude.protocols import Explorer
-from etude.rollout.in_process import InProcess
-from etude.rollout.joint import JointRollout
+from etude.rollout import InProcess, JointRollout
 from etude.run.run import Run
 from etude.training.kinds import kind_of
 from etude.training.kinds.kind import vectorization_for

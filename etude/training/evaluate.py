@@ -19,11 +19,11 @@ from etude.envs.faults import explain_error
 from etude.envs.tasks import task_data
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor, with_state
-from etude.rollout.episodes import EpisodeStatistics
-from etude.rollout.pool.acting import PortableActor
-from etude.rollout.pool.channel import SharedMemory, WorkerChannel, share_memory
-from etude.rollout.pool.process import Failure, ProcessWorker
-from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor, split_environments
+from etude.rollout.collector import EpisodeStatistics
+from etude.rollout.pool import PortableActor
+from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
+from etude.workers.process import Failure
+from etude.workers.supervisor import WorkerOptions, WorkerSupervisor, split_environments
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,7 @@ def _number(value: Any) -> float | None:
         return None
 
 
-OPTIONS = PoolOptions()
+OPTIONS = WorkerOptions()
 
 
 class PlayRequest(NamedTuple):
@@ -269,15 +269,13 @@ class EvaluationWorkers:
         environments: int,
         workers: int,
     ):
-        server = functools.partial(EvaluationServer, make_actor, explorer, env)
+        server = functools.partial(EvaluationServer, make_actor, explorer, env, seed)
+        named = "Evaluation worker", "its episodes are played again"
         self._workers = [
-            ProcessWorker(
-                i, columns, share_memory(len(columns), ()), server, "Evaluation worker", "its episodes are played again"
-            )
+            OPTIONS.backend.worker(i, columns, server, named=named)
             for i, columns in enumerate(split_environments(environments, workers))
         ]
-        make = functools.partial(make_environments, env, run_seed=seed)
-        self._supervisor = WorkerSupervisor(self._workers, make, seed, OPTIONS)
+        self._supervisor = WorkerSupervisor(self._workers, OPTIONS)
         self._requests: dict[int, PlayRequest] = {}
         self._found: dict[int, Evaluation] = {}
 
@@ -311,19 +309,20 @@ class EvaluationWorkers:
         self._supervisor.close()
 
 
-class EvaluationServer:
-    """Plays what is requested, in a worker. Every evaluation has new environments, as in the process that trains."""
+class EvaluationServer(Server):
+    """Plays what is requested, in a worker. Every evaluation has new environments, as in the process that trains; some
+    are made before the first, so that what goes wrong with them shows at once."""
 
     def __init__(
         self,
         make_actor: Callable[[], PortableActor],
         explorer: Explorer,
         env: Any,
-        environments: Environments,
+        seed: int,
+        job: Job,
         memory: SharedMemory,
-        generation: int,
     ):
-        environments.close()
+        make_environments(env, np.array(job.columns), run_seed=seed).close()
         self._actor, self._explorer, self._env = make_actor(), explorer, env
         self._counters = memory.counter_array()
 

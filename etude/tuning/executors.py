@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 from etude.base.errors import ConfigError
-from etude.rollout.pool.channel import SharedMemory, WorkerChannel
-from etude.rollout.pool.process import Failure, ProcessBackend, Worker, WorkerBackend
-from etude.rollout.pool.ray_workers import RayBackend
-from etude.rollout.pool.supervisor import PoolOptions, WorkerSupervisor
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings
+from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
+from etude.workers.process import Failure, ProcessBackend, Worker
+from etude.workers.ray import RayBackend
+from etude.workers.supervisor import WorkerOptions, WorkerSupervisor
 
 PATIENCE = 3600.0  # seconds without an event of a run after which its process counts as stuck
 RESTARTS = 3  # how often a segment is repeated whose process died
@@ -120,15 +120,12 @@ class ProcessExecutor:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         backend = self._backend()
-        self._workers = [
-            backend.worker(i, [], backend.memory(1, ()), self._server(settings, i), settings.worker, settings.loss)
-            for i in range(self.jobs)
-        ]
-        options = PoolOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
-        make: Any = NoEnvironments
-        self._supervisor = WorkerSupervisor(self._workers, make, 0, options)
+        named = settings.worker, settings.loss
+        self._workers = [backend.worker(i, [], self._server(settings, i), named=named) for i in range(self.jobs)]
+        options = WorkerOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
+        self._supervisor = WorkerSupervisor(self._workers, options)
 
-    def _backend(self) -> WorkerBackend:
+    def _backend(self) -> ProcessBackend:
         """Where the workers run."""
         return ProcessBackend()
 
@@ -221,14 +218,14 @@ class RayExecutor(ProcessExecutor):
         super().__init__(jobs, restarts=restarts, patience=patience)
         self.address = address
 
-    def _backend(self) -> WorkerBackend:
+    def _backend(self) -> ProcessBackend:
         return RayBackend(self.address, self.jobs)
 
 
-class TrialServer:
+class TrialServer(Server):
     """Carries out segments, in a worker."""
 
-    def __init__(self, settings: SegmentSettings, environments: Any, memory: SharedMemory, generation: int):
+    def __init__(self, settings: SegmentSettings, job: Job, memory: SharedMemory):
         self._counters = memory.counter_array()
         self._stops = int(self._counters[1])  # that the parent asked for before
         self._runs = settings.runs(self._alive)
@@ -242,28 +239,3 @@ class TrialServer:
         """Show the parent that this worker does not hang; whether it asked to stop."""
         self._counters[0] += 1
         return bool(self._counters[1] != self._stops)
-
-
-class NoEnvironments:
-    """In the place of a worker's environments: the runs of trials make their own."""
-
-    spaces = None
-    native = True  # there is nothing to go on with in a process that takes another one's place
-    reward_shape: tuple[int, ...] = ()
-    info_names: tuple[str, ...] = ()
-
-    def __init__(self, columns: list[int]):
-        self.columns = columns
-
-    def reset(self) -> None:
-        """There is nothing to reset."""
-
-    def warnings(self) -> list[str]:
-        """There is nothing to warn of."""
-        return []
-
-    def set_task(self, task: Any) -> None:
-        """There is nothing to give a task to."""
-
-    def close(self) -> None:
-        """There is nothing to close."""

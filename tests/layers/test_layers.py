@@ -21,17 +21,18 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
     3: "adapt explore networks replay",
     4: "agent config language offline",
     5: "engines envs multi_agent",
-    6: "algorithms checkpoint rewrite rollout solo.engines solo.environments",
-    7: "presets serving",
-    8: "training",
-    9: "training.assembly",
-    10: "estimation export report",
-    11: "run",
-    12: "importing solo",
-    13: "tuning",
-    14: "board examples ray",
-    15: "cli",
-    16: "__main__",
+    6: "algorithms checkpoint rewrite solo.engines solo.environments workers",
+    7: "presets rollout",
+    8: "serving",
+    9: "training",
+    10: "training.assembly",
+    11: "estimation export report",
+    12: "run",
+    13: "importing solo",
+    14: "tuning",
+    15: "board examples ray",
+    16: "cli",
+    17: "__main__",
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}
@@ -240,11 +241,11 @@ def test_importing_loads_no_framework_and_nothing_that_draws(statement):
 
 
 def test_a_worker_that_steps_environments_loads_neither_algorithms_nor_the_rest_of_a_run():
-    listing = "import etude.rollout.pool.worker, sys; sys.stdout.write(' '.join(sys.modules))"
+    listing = "import etude.workers.worker, sys; sys.stdout.write(' '.join(sys.modules))"
     done = subprocess.run([sys.executable, "-c", listing], capture_output=True, text=True, timeout=60)
     rooms = {part_of(name) for name in done.stdout.split() if name.split(".")[0] == "etude"}
-    assert {"rollout", "envs"} <= rooms
-    assert rooms & {"algorithms", "checkpoint", "replay", "report", "run", "solo", "training"} == set()
+    assert {"workers", "envs"} <= rooms
+    assert rooms & {"algorithms", "checkpoint", "replay", "report", "rollout", "run", "solo", "training"} == set()
 
 
 def test_type_checkers_see_the_names_that_programs_get():

@@ -9,11 +9,9 @@ from labelled import Adder, Faulty, Labelled, Noisy
 
 from etude.base.data import PolicyVersion, WorkerGradients
 from etude.rollout import (
-    AsyncGradients,
     LocalActorLearners,
     PoolOptions,
     RemoteActorLearners,
-    split_environments,
 )
 
 LENGTH, COUNT = 4, 3
@@ -43,14 +41,11 @@ class Weighted(Reporting):
 
 
 def local(make=Labelled, **_):
-    return AsyncGradients(LocalActorLearners(make(range(COUNT)), Weighted(), Noisy(), 1), COUNT, LENGTH)
+    return LocalActorLearners(make(range(COUNT)), Weighted(), Noisy(), 1, LENGTH)
 
 
 def remote(make=Labelled, workers=2, **options):
-    parts = split_environments(COUNT, workers)
-    return AsyncGradients(
-        RemoteActorLearners(make, Weighted, Noisy(), 1, LIKE, parts, PoolOptions(**options)), COUNT, LENGTH
-    )
+    return RemoteActorLearners(make, Weighted, Noisy(), 1, LENGTH, LIKE, COUNT, workers, PoolOptions(**options))
 
 
 def load(rollout, weight):

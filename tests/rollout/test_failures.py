@@ -21,7 +21,7 @@ from etude.base.data import Choice
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.envs import make_environments
 from etude.rollout import LockstepPool, Pool, PoolOptions
-from etude.rollout.pool.process import Worker
+from etude.workers.process import Worker
 
 
 class Left(Noisy):
@@ -125,7 +125,7 @@ def test_an_exception_that_is_no_common_one_is_raised_here_in_clear_and_bounded_
     ],
 )
 def test_a_worker_that_writes_into_our_pipe_is_replaced(tmp_path, kind, fault, monkeypatch):
-    monkeypatch.setattr("etude.rollout.pool.process._CUT_OFF", 1)
+    monkeypatch.setattr("etude.workers.process._CUT_OFF", 1)
     witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))
     assert len(warnings) == 1
     assert "Worker 0 (environments 0 to 2) wrote into the pipe to this process" in warnings[0]

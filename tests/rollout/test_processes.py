@@ -211,7 +211,7 @@ def test_workers_are_no_copies_where_the_program_asks_for_the_start_method_spawn
 def test_workers_start_by_themselves_where_the_process_that_forks_them_ends(tmp_path, ends):
     (tmp_path / "ending.py").write_text(f"import os\n{ends}")
     body = """
-    from etude.rollout.pool import process
+    from etude.workers import process
     process.modules_named_by = lambda job: ["ending"]
     rollout = make()
     print(rollout.collect(5, 0).shape, rollout.warnings())

@@ -13,10 +13,9 @@ from witness import assert_same
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, Spaces
-from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_in_process, workers_pay_off
-from etude.rollout.pool import lockstep
-from etude.rollout.pool.lockstep import OVERHEAD, OVERHEAD_PER_WORKER, seconds_saved, step_seconds
-from etude.rollout.pool.remote_environments import Board, as_places
+from etude.rollout import InProcess, LockstepPool, PoolOptions, acting_in_process, lockstep, workers_pay_off
+from etude.rollout.lockstep import OVERHEAD, OVERHEAD_PER_WORKER, Board, as_places, seconds_saved, step_seconds
+from etude.rollout.pool import AboutEnvironments
 
 TREE = Dict({"a": Box(-1, 1, (2,), np.float32), "b": Tuple((Box(0, 255, (2, 2), np.uint8), Discrete(5)))})
 
@@ -29,7 +28,8 @@ def some(rng, n):
 @pytest.mark.parametrize("positions", [(0, 1, 2, 3, 4), (1, 2), (0, 2, 4), (3,)])
 def test_a_board_gives_back_trees_and_final_observations_at_any_places(positions):
     rng, buffer = np.random.default_rng(0), bytearray(4000)
-    theirs, ours = (Board(buffer, Spaces(TREE, Discrete(3)), np.zeros(0, np.int64), 5, (2,)) for _ in range(2))
+    about = AboutEnvironments(Spaces(TREE, Discrete(3)), False, (2,), ())
+    theirs, ours = (Board(buffer, about, np.zeros(0, np.int64), 5) for _ in range(2))
     n, places = len(positions), as_places(positions)
     observation, last = some(rng, n), some(rng, 1)
     flags = np.arange(n) == n - 1, np.zeros(n, bool)

@@ -26,9 +26,9 @@ from etude.base.errors import CheckpointError, ConfigError, EnvironmentFault, Sp
 from etude.base.events import Evaluated, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.multi_agent import League
 from etude.report import JsonLines, Progress
-from etude.rollout import PoolOptions
 from etude.run import from_state
 from etude.training import evaluate
+from etude.workers.supervisor import WorkerOptions
 
 SCHEDULE = {"evaluate_every": 40, "evaluate_episodes": 4}
 QUICK = {"dqn": replace(DQN_TINY, learning_rate=0.05), "ppo": replace(PPO_TINY, learning_rate=0.05)}
@@ -213,7 +213,7 @@ def test_a_worker_that_is_killed_is_replaced_and_plays_its_episodes_again(tmp_pa
 
 
 def test_a_worker_that_hangs_is_replaced_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(evaluate, "OPTIONS", PoolOptions(deadline=2.0))
+    monkeypatch.setattr(evaluate, "OPTIONS", WorkerOptions(deadline=2.0))
     world = partial(HangsOnce, tmp_path / "once")
     with tiny(Coded) as run:
         events = list(run.steps(80, **SCHEDULE, evaluate_workers=1, evaluate_env=world))

@@ -12,8 +12,8 @@ from thread_processes import in_processes
 import etude
 from etude.base.errors import CallbackError, ConfigError, EnvironmentFault, ReplicaError
 from etude.base.events import Learned
-from etude.rollout.pool.supervisor import WorkerSupervisor
 from etude.training.setup import Setup
+from etude.workers.supervisor import WorkerSupervisor
 
 pytest.importorskip("torch")
 SMALL = {"network": etude.Mlp((16,)), "engine": "torch", "environments": 4, "seed": 3}

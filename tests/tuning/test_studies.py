@@ -19,11 +19,11 @@ from test_killed_and_diverged import small
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
-from etude.rollout.pool.channel import share_memory
 from etude.tuning import ASHA, PBT, MedianStopping, OptunaSearch, ProcessExecutor, Study, Uniform
 from etude.tuning.executors import TrialServer
 from etude.tuning.plan import New
 from etude.tuning.segment import TrialRuns
+from etude.workers.channel import SharedMemory
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
 
@@ -309,9 +309,9 @@ def test_a_folder_with_another_study_is_refused(tmp_path, straight):
 
 
 def test_a_worker_in_the_place_of_another_goes_on_until_the_study_stops():
-    memory = share_memory(1, ())
+    memory = SharedMemory(bytearray(16))
     memory.counter_array()[1:] += 1  # as the supervisor does for each worker that it replaces
-    server = TrialServer(SimpleNamespace(runs=lambda stopped: None), None, memory, 1)
+    server = TrialServer(SimpleNamespace(runs=lambda stopped: None), None, memory)
     assert not server._alive()
     memory.counter_array()[1:] += 1
     assert server._alive()

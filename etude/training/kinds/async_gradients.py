@@ -21,7 +21,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.engines.updates import FromRollouts, GradientSource
 from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import Advantages, GradientQueue, Ring
-from etude.rollout import AsyncGradients, LocalActorLearners, PoolOptions, RemoteActorLearners, split_environments
+from etude.rollout import LocalActorLearners, PoolOptions, RemoteActorLearners
 from etude.training.adapting import refuse_rules
 from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for, environment_maker
 from etude.training.kinds.on_policy import sampled
@@ -59,15 +59,16 @@ class AsyncGradientLearning(LearningKind):
         make, agent, engine, setup = environment_maker(self, context), context.agent, context.engine, context.setup
         _check(agent, engine, setup)
         make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
+        seed, length = setup.seed, agent.config.rollout_length
+        found: Any  # a rollout that collects no episodes
         if setup.workers == 0:
-            learners: Any = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, setup.seed)
+            found = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, seed, length)
         else:
-            parts = split_environments(count, setup.workers)
-            options = PoolOptions(backend=backend_for(setup))
-            learners = RemoteActorLearners(
-                make, make_actor.in_worker, explorer, setup.seed, engine.weights(), parts, options
+            weights, options = engine.weights(), PoolOptions(backend=backend_for(setup))
+            found = RemoteActorLearners(
+                make, make_actor.in_worker, explorer, seed, length, weights, count, setup.workers, options
             )
-        return AsyncGradients(learners, count, agent.config.rollout_length)  # type: ignore[return-value]  # it collects no episodes
+        return found
 
 
 class AsyncGradientsSchedule:

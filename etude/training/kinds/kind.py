@@ -52,10 +52,7 @@ from etude.rollout import (
     LockstepPool,
     Pool,
     PoolOptions,
-    ProcessBackend,
-    RayBackend,
     SharedRollout,
-    WorkerBackend,
     buffer_size,
     own_environments,
 )
@@ -66,6 +63,8 @@ from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
 from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
+from etude.workers.process import ProcessBackend
+from etude.workers.ray import RayBackend
 
 
 @dataclass(frozen=True)
@@ -363,7 +362,7 @@ class LearningKind:
         buffer = buffer_size(engine.spaces, len(indices), setup.workers)
         backend = backend_for(setup)
         options = PoolOptions(
-            setup.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded, backend=backend
+            overlap=setup.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded, backend=backend
         )
         if engine.exportable:
             return Pool(make, make_actor, explorer, seed, indices, setup.workers, options)
@@ -503,6 +502,6 @@ def check_shared_replay(kind: LearningKind, agent: Agent) -> None:
         )
 
 
-def backend_for(setup: Setup) -> WorkerBackend:
+def backend_for(setup: Setup) -> ProcessBackend:
     """Where the workers of a run are."""
     return ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)

@@ -1,4 +1,4 @@
-"""What a worker and its parent share: messages, memory, and a pipe for notifications."""
+"""What a worker and its parent share: the job, messages, memory, and a pipe for notifications."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base.spaces import Spaces
-from etude.protocols import Environments, Weights
-from etude.rollout.rows import ALIGNMENT, Carver, aligned
+from etude.protocols import Weights
 
 CONTEXT = get_context("spawn")
 GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
@@ -28,57 +26,59 @@ _NOTIFICATION = b"\xa7"
 class Job(NamedTuple):
     """What a worker does, sent when it starts."""
 
-    make_environments: Callable[[list[int]], Environments]
-    columns: list[int]  # the indices of its environments
-    run_seed: int
-    generation: int  # 0 for new environments; otherwise the shared counters hold the numbers of their next episodes
-    registered: dict[str, Any]  # environments that the program registered with Gymnasium
     make_server: MakeServer
-    task: Any = None  # of the first episodes; None: none was set
+    columns: list[int]  # the indices of its environments, if it has some
+    generation: int  # 0: the first; otherwise it takes the place of another, and the shared counters are the other's
+    registered: dict[str, Any]  # environments that the program registered with Gymnasium
+    task: Any = None  # see `Server.set_task`; None: none was set
     of_main: dict[str, Any] = {}  # what it names of the program's main module, which workers do not import
 
 
-class Server(Protocol):
-    """What a worker does for its parent: act and step, step only, or compute gradients."""
+class Server(ABC):
+    """What a worker does for its parent. Made in the worker, from its job and the memory that it shares."""
 
+    ready: Any = None  # what the parent gets to know of it once it is made
+
+    @abstractmethod
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answers."""
 
+    def notes(self) -> list[str]:
+        """Warnings since the last call."""
+        return []
+
+    def set_task(self, task: Any) -> None:  # noqa: B027
+        """Take over a task, which comes with a request and before it."""
+
+    def close(self) -> None:  # noqa: B027
+        """Free what it holds."""
+
 
 class Ready(NamedTuple):
-    """The worker has made its environments."""
+    """The worker has made its server. about: what that says of itself."""
 
-    spaces: Spaces
-    native: bool
-    reward_shape: tuple[int, ...]
-    info_names: tuple[str, ...]
+    about: Any
+
+
+class BufferRead(NamedTuple):
+    """The parent has read a buffer, which may be written again. Every other request implies it for all buffers."""
 
 
 class WithTask(NamedTuple):
-    """A request, and the task of the episodes that begin from now on."""
+    """A request, and the task that comes with it."""
 
     task: Any
     request: Any
 
 
-class SaveState(NamedTuple):
-    """Send the state of the environments."""
-
-
-class RestoreState(NamedTuple):
-    """Continue from this state, and send the environments that could not."""
-
-    state: list[dict[str, Any]]
-
-
 class Note(NamedTuple):
-    """A warning of the worker's environments."""
+    """A warning of the worker."""
 
     text: str
 
 
 class Closing(NamedTuple):
-    """The worker was asked to end, and closes its environments."""
+    """The worker was asked to end, and closes its server."""
 
 
 class Raised(NamedTuple):
@@ -93,26 +93,17 @@ class Raised(NamedTuple):
 class SharedMemory(NamedTuple):
     """Blocks of bytes without a name, which vanish with the last process that has them."""
 
-    counters: Any  # see `Collector`
-    buffers: tuple[Any, ...]
-    weights: Any = None
+    counters: Any  # one that rises while the worker is alive, and some of its server's: see `counter_array`
+    buffers: tuple[Any, ...] = ()
+    weights: Any = None  # a buffer that all workers read
 
     def counter_array(self) -> np.ndarray:
-        """The counters of a `Collector`, int64."""
+        """[1 + n] int64: the time steps that a worker has taken, or whatever shows that it is not stuck; and n of the
+        server's own, to which the parent adds 1 when it replaces the worker."""
         return np.frombuffer(self.counters, np.int64)
 
 
-MakeServer = Callable[[Environments, SharedMemory, int], Server]  # from environments, memory and generation
-
-
-def share_memory(environments: int, buffers: tuple[Any, ...], weights: Any = None) -> SharedMemory:
-    """The memory of a worker of so many environments."""
-    return SharedMemory(CONTEXT.RawArray("q", 1 + environments), buffers, weights)
-
-
-def new_buffer(size: int) -> Any:
-    """Bytes that processes share."""
-    return CONTEXT.RawArray("b", size)
+MakeServer = Callable[[Job, SharedMemory], Server]
 
 
 def close_ends(arguments: tuple[Any, ...]) -> None:
@@ -120,6 +111,27 @@ def close_ends(arguments: tuple[Any, ...]) -> None:
     connection, notifications, _, stacks, _ = arguments
     for end in (connection, *notifications, stacks):
         end.close()
+
+
+ALIGNMENT = 64  # bytes: a cache line
+
+
+def aligned(size: int) -> int:
+    """The bytes that an array of this size takes in a buffer with others."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+class Carver:
+    """Allocates arrays in a buffer, one after the other."""
+
+    def __init__(self, buffer: Any):
+        self._buffer = buffer
+        self.offset: int = 0  # bytes that are taken
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+        array = np.ndarray(shape, dtype, self._buffer, self.offset)
+        self.offset += aligned(array.nbytes)
+        return array
 
 
 def weights_in(buffer: Any, like: Weights) -> Weights:
@@ -198,9 +210,7 @@ class ParentGone(BaseException):
 class WorkerChannel(ABC):
     """A worker's end of what connects it to its parent."""
 
-    def __init__(self) -> None:
-        self.notes: Callable[[], list[str]] = list  # warnings to send before an answer
-        self.set_task: Callable[[Any], None]  # called with a task before the request that it came with
+    server: Server | None = None  # whose notes precede answers, and which takes over tasks
 
     def send(self, message: Any, written: dict[int, int] | None = None) -> None:
         """Send an answer. written: the buffers that the parent reads with it, and how many bytes of each."""
@@ -218,13 +228,14 @@ class WorkerChannel(ABC):
     def opened(self, request: Any) -> Any:
         """The request itself. A task that comes with it is set."""
         if isinstance(request, WithTask):
-            self.set_task(request.task)
+            assert self.server is not None
+            self.server.set_task(request.task)
             return request.request
         return request
 
     def _send_notes(self) -> bool:
         """Whether there were any."""
-        notes = self.notes()
+        notes = [] if self.server is None else self.server.notes()
         for text in notes:
             self._write(Note(text), {})
         return bool(notes)
@@ -237,7 +248,6 @@ class PipeChannel(WorkerChannel):
     """To a parent on the same machine, which shares the buffers. stamp: what every message begins with."""
 
     def __init__(self, connection: Connection, notifications: tuple[Connection, Connection], stamp: bytes):
-        super().__init__()
         self._connection, self._stamp = connection, stamp
         self._notifications = NotificationPipe(connection, *notifications)
 

@@ -25,11 +25,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
-from typing import Any, Protocol
+from typing import Any
 
 from etude.base.forks import check_own_workers
 from etude.envs import faults
-from etude.rollout.pool.channel import (
+from etude.workers.channel import (
     CONTEXT,
     GROUP_SIGNALS,
     STEP,
@@ -40,8 +40,6 @@ from etude.rollout.pool.channel import (
     SharedMemory,
     WithTask,
     close_ends,
-    new_buffer,
-    share_memory,
 )
 
 
@@ -60,8 +58,8 @@ class Failure:
 class Worker(ABC):
     """One worker, and this end of what it shares with its parent.
 
-    columns: its environment indices. make_server: what it does for its parent; travels by cloudpickle. kind, loss: in
-        messages, what it is called, and what is lost when it is replaced.
+    columns: the indices of its environments, if it has some. make_server: what it does for its parent; travels by
+        cloudpickle. kind, loss: in messages, what it is called, and what is lost when it is replaced.
     """
 
     def __init__(
@@ -84,7 +82,7 @@ class Worker(ABC):
         self.generation = 0
         self.silent: float = 0.0  # seconds that we waited without a time step of it
         self._seen = 0
-        self.task: Any = None  # of the episodes that begin from the next request on; None: none was set
+        self.task: Any = None  # sent with the next request, if it is new; None: none was set
 
     def __str__(self) -> str:
         if not self.columns:
@@ -146,22 +144,6 @@ class Worker(ABC):
     @abstractmethod
     def running(self) -> bool:
         """Whether it was started and has not been ended."""
-
-
-class WorkerBackend(Protocol):
-    """Where the workers of a pool run."""
-
-    worker: type[Worker]
-    deadline: float  # seconds without a time step after which a worker counts as stuck, unless the options say others
-
-    def new_buffer(self, size: int) -> Any:
-        """Bytes that a worker and its parent write and read."""
-
-    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> SharedMemory:
-        """The memory of a worker of so many environments. weights: a buffer that all workers read."""
-
-    def publish(self, weights: Any) -> None:
-        """Workers read what was written to their buffer of weights with their next request."""
 
 
 _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
@@ -251,7 +233,7 @@ import os
 os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", MKL_NUM_THREADS="1", VECLIB_MAXIMUM_THREADS="1")
 if not safe_path:
     del os.environ["PYTHONSAFEPATH"]  # what environments start looks where it always does
-from etude.rollout.pool import worker
+from etude.workers import worker
 getattr(worker, function)(*arguments)
 """
 
@@ -403,21 +385,32 @@ class ProcessWorker(Worker):
 
 
 class ProcessBackend:
-    """Workers are processes of this machine, which share memory with their parent."""
+    """Where workers run: in processes of this machine, which share memory with their parent. Other places derive from
+    it."""
 
-    worker: type[Worker] = ProcessWorker
-    deadline: float = 60.0
+    deadline: float = 60.0  # seconds without a time step after which a worker counts as stuck, unless options say
+
+    def worker(
+        self,
+        number: int,
+        columns: list[int],
+        make_server: MakeServer,
+        buffers: tuple[Any, ...] = (),
+        weights: Any = None,
+        named: tuple[str, ...] = (),
+    ) -> Worker:
+        """A worker, and the memory that it shares. weights: a buffer that all workers read. named: the last arguments
+        of `Worker`."""
+        memory = SharedMemory(CONTEXT.RawArray("q", 1 + max(1, len(columns))), buffers, weights)
+        return ProcessWorker(number, columns, memory, make_server, *named)
 
     def new_buffer(self, size: int) -> Any:
-        """Bytes that processes share."""
-        return new_buffer(size)
-
-    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> SharedMemory:
-        """Memory that the worker and its parent share."""
-        return share_memory(environments, buffers, weights)
+        """Bytes that a worker and its parent write and read."""
+        return CONTEXT.RawArray("b", size)
 
     def publish(self, weights: Any) -> None:
-        """Nothing: workers see what is written."""
+        """Workers read what was written to their buffer of weights with their next request. They share it: nothing to
+        do."""
 
 
 def _fork_all(workers: Sequence[ProcessWorker], modules: list[str]) -> None:

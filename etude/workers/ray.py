@@ -4,27 +4,30 @@ come back with replies, and each version of the weights goes through the object 
 from __future__ import annotations
 
 import logging
+import mmap
 import os
+import pickle
 import signal
 import threading
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base.errors import ConfigError
+from etude.base.stacks import answer_requests, memory_of, stacks_of
 from etude.envs import faults
-from etude.rollout.pool.acting import BufferRead
-from etude.rollout.pool.channel import SharedMemory, WithTask
-from etude.rollout.pool.process import Failure, Worker
-from etude.rollout.pool.ray_actor import Message, Start, WorkerActor, progress_of
+from etude.workers.channel import BufferRead, MakeServer, Ready, Server, SharedMemory, WithTask, WorkerChannel
+from etude.workers.process import Failure, ProcessBackend, Worker
+from etude.workers.worker import made, raised
 
 LOCAL = "local"  # the address of a Ray that is started on this machine, and ends with this process
 _UNPLACED = 20.0  # seconds that actors may wait for a CPU
 _UNSEEN = 1.0  # seconds after which a cluster has said what it consists of
 _LOOK = 5.0  # seconds without an answer, after which the actor's node is asked for its progress
+_COUNTERS = "etude-counters"  # memory that `progress_of` finds
 _ANSWERS = 5.0  # seconds that a node may take to send the stacks of an actor that hangs
 
 
@@ -53,20 +56,12 @@ def connect(address: str, workers: int) -> Any:
     return ray
 
 
-class RayMemory(SharedMemory):
-    """The parent's copy of an actor's memory, with the backend that publishes weights."""
-
-    backend: RayBackend
-
-
 class RayWorker(Worker):
     """One Ray actor, and the calls of it that have not returned."""
 
-    memory: RayMemory
-
-    def __init__(self, *arguments: Any):
+    def __init__(self, backend: RayBackend, *arguments: Any):
         super().__init__(*arguments)
-        self._ray = self.memory.backend.ray
+        self._backend, self._ray = backend, backend.ray
         self._actor: Any = None
         self._placed: tuple[str, int] | None = None  # node and process
         self._calls: deque[Any] = deque()
@@ -121,7 +116,7 @@ class RayWorker(Worker):
             return
         if self.task is not self._sent_task:
             request, self._sent_task = WithTask(self.task, request), self.task
-        published = self.memory.backend.published
+        published = self._backend.published
         weights = None if published is self._sent_weights else published
         self._sent_weights = published
         written = {i: np.frombuffer(self.memory.buffers[i], np.uint8).copy() for i in buffers}
@@ -200,10 +195,9 @@ class RayWorker(Worker):
         return found[1]
 
 
-class RayBackend:
+class RayBackend(ProcessBackend):
     """Workers are Ray actors with one CPU each. address: see `connect`."""
 
-    worker: type[Worker] = RayWorker
     deadline: float = 24.0  # with the time that a node may take to send stacks, an actor that hangs ends within 30 s
 
     def __init__(self, address: str, workers: int):
@@ -211,15 +205,22 @@ class RayBackend:
         _await_cpus(self.ray, workers)
         self.published: Any = None  # the present weights in the object store
 
+    def worker(
+        self,
+        number: int,
+        columns: list[int],
+        make_server: MakeServer,
+        buffers: tuple[Any, ...] = (),
+        weights: Any = None,
+        named: tuple[str, ...] = (),
+    ) -> Worker:
+        """An actor, and the parent's copy of its memory."""
+        memory = SharedMemory(bytearray(8 * (1 + max(1, len(columns)))), buffers, weights)
+        return RayWorker(self, number, columns, memory, make_server, *named)
+
     def new_buffer(self, size: int) -> Any:
         """Private bytes; requests and replies carry copies."""
         return bytearray(size)
-
-    def memory(self, environments: int, buffers: tuple[Any, ...], weights: Any = None) -> RayMemory:
-        """The parent's copy of a worker's memory."""
-        memory = RayMemory(bytearray(8 * (1 + environments)), buffers, weights)
-        memory.backend = self
-        return memory
 
     def publish(self, weights: Any) -> None:
         """Put the weights into the object store, from where each node fetches them once."""
@@ -243,3 +244,124 @@ def _unplaced(ray: Any, who: str, needed: int, seconds: float) -> ConfigError:
         f"Ray has no place for {who}: of the cluster's {total:g} CPUs {free:g} are free, expected {needed} or more "
         f"(waited {seconds:.0f} s). Take fewer workers, or add nodes; `ray status` shows who has them."
     )
+
+
+# -- in the actor ------------------------------------------------------------------------------------------------------
+
+
+class Message(NamedTuple):
+    """An answer, and what the buffers hold that are read with it."""
+
+    answer: Any
+    written: dict[int, np.ndarray]
+
+
+class Reply(NamedTuple):
+    """What one call of an actor returns."""
+
+    messages: list[Message]
+    counters: np.ndarray
+
+
+class Start(NamedTuple):
+    """What an actor starts from. counters, as the parent has them; sizes of the buffers and the weights, in bytes."""
+
+    job: bytes
+    counters: np.ndarray
+    buffers: tuple[int, ...]
+    weights: int
+
+
+class ReplyChannel(WorkerChannel):
+    """Keeps answers until the call at hand returns them, with copies of the buffers: these are free at once."""
+
+    memory: SharedMemory
+
+    def __init__(self) -> None:
+        self._messages: list[Message] = []
+
+    def receive(self) -> BufferRead:
+        """The parent reads copies."""
+        return BufferRead()
+
+    def take(self) -> list[Message]:
+        """The answers since the last call."""
+        messages, self._messages = self._messages, []
+        return messages
+
+    def _write(self, message: Any, written: dict[int, int]) -> None:
+        copies = {i: np.frombuffer(self.memory.buffers[i], np.uint8, size).copy() for i, size in written.items()}
+        self._messages.append(Message(message, copies))
+
+
+class WorkerActor:
+    """Serves the requests of one pool. Exceptions are answers, as those of worker processes are."""
+
+    def __init__(self) -> None:
+        from threadpoolctl import threadpool_limits  # not at the top: worker processes import this file, too
+
+        threadpool_limits(1)
+        answer_requests()
+        self._channel = ReplyChannel()
+        self._server: Server | None = None
+
+    def place(self) -> tuple[str, int]:
+        """The node and the process of this actor."""
+        import ray
+
+        return ray.get_runtime_context().get_node_id(), os.getpid()
+
+    def start(self, start: Start) -> Reply:
+        """Make the server of a job."""
+        counters = _visible_memory(start.counters.nbytes)
+        np.frombuffer(counters, np.int64)[:] = start.counters
+        buffers = tuple(bytearray(size) for size in start.buffers)
+        memory = SharedMemory(counters, buffers, bytearray(start.weights))
+        self._channel.memory = memory
+        try:
+            self._server = made(pickle.loads(start.job), memory, self._channel)
+            self._channel.send(Ready(self._server.ready))
+        except BaseException as error:
+            self._channel.send(raised(error))
+        return self._reply()
+
+    def serve(self, request: Any, weights: np.ndarray | None, written: dict[int, np.ndarray]) -> Reply:
+        """Carry out a request. weights: new ones; None: as before. written: buffers that are read with it."""
+        memory = self._channel.memory
+        if weights is not None:
+            memory.weights[:] = weights.data
+        for i, content in written.items():
+            memory.buffers[i][:] = content.data
+        try:
+            assert self._server is not None
+            self._server.serve(self._channel.opened(request), self._channel)
+        except BaseException as error:
+            self._channel.send(raised(error))
+        return self._reply()
+
+    def close(self) -> None:
+        """Close the server."""
+        if self._server is not None:
+            self._server.close()
+
+    def _reply(self) -> Reply:
+        return Reply(self._channel.take(), self._channel.memory.counter_array().copy())
+
+
+def progress_of(process: int, stacks: bool) -> tuple[int, str] | None:
+    """(the time steps that an actor on this machine has taken, the stacks of its threads where they are asked for);
+    None where that cannot be seen: the process has ended, or this is not Linux."""
+    memory = memory_of(process, _COUNTERS)
+    if memory is None:
+        return None
+    steps = int(np.frombuffer(memory.read_bytes(), np.int64)[0])
+    return steps, (stacks_of(process) or "") if stacks else ""
+
+
+def _visible_memory(size: int) -> Any:
+    """Memory that other processes of this machine can read while this one is busy; private where there is none."""
+    if not hasattr(os, "memfd_create"):
+        return bytearray(size)
+    number = os.memfd_create(_COUNTERS)
+    os.ftruncate(number, size)
+    return mmap.mmap(number, size)

@@ -21,11 +21,9 @@ if sys.platform == "linux":
     import fcntl
 
 from etude.base.errors import EtudeError
-from etude.base.seeding import episode_seed
 from etude.base.stacks import answer_requests
 from etude.envs.faults import line_of, text_of, traceback_of
-from etude.protocols import Environments
-from etude.rollout.pool.channel import (
+from etude.workers.channel import (
     GROUP_SIGNALS,
     Closing,
     Job,
@@ -47,7 +45,7 @@ def main(
     stacks: Connection,
     memory: SharedMemory,
 ) -> None:
-    """Make the environments of the job that the parent sends first, and serve until it says None or is gone."""
+    """Make the server of the job that the parent sends first, and serve until it says None or is gone."""
     _leave_to_the_parent()
     if sys.platform != "win32":
         os.setsid()  # a group of its own: what environments start ends with it
@@ -56,9 +54,10 @@ def main(
     channel = PipeChannel(connection, notifications, stamp)
     try:
         job = pickle.loads(connection.recv_bytes())
-        with contextlib.closing(RunningJob(job, memory, channel)) as running:
+        with contextlib.closing(made(job, memory, channel)) as server:
+            channel.send(Ready(server.ready))
             while (request := channel.receive()) is not None:
-                running.serve(request)
+                server.serve(request, channel)
             channel.send(Closing())
     except ParentGone:
         _end_group()
@@ -94,40 +93,13 @@ def fork_all(parent: Connection, arguments: list[tuple[Any, ...]], modules: list
     os._exit(0)
 
 
-class RunningJob:
-    """The environments of a worker, and what it does with them. Sends `Ready` when it has made them."""
-
-    def __init__(self, job: Job, memory: SharedMemory, channel: WorkerChannel):
-        vars(sys.modules["__main__"]).update(job.of_main)
-        for name, spec in job.registered.items():
-            gymnasium.registry.setdefault(name, spec)
-        self._channel, self._environments = channel, job.make_environments(job.columns)
-        try:
-            self._server = self._made(job, memory)
-        except BaseException:
-            self.close()
-            raise
-
-    def serve(self, request: Any) -> None:
-        """Carry out a request and send the answers."""
-        self._server.serve(request, self._channel)
-
-    def close(self) -> None:
-        """Close the environments."""
-        self._environments.close()
-
-    def _made(self, job: Job, memory: SharedMemory) -> Server:
-        environments, channel = self._environments, self._channel
-        if job.task is not None:
-            environments.set_task(job.task)
-        if job.generation and environments.spaces is not None:  # runs of trials make their own environments
-            _skip_to(environments, memory.counter_array()[1:], job.run_seed)
-        server = job.make_server(environments, memory, job.generation)
-        channel.notes = environments.warnings
-        channel.set_task = lambda task: environments.set_task(task)
-        shape, info_names = environments.reward_shape, environments.info_names
-        channel.send(Ready(environments.spaces, environments.native, shape, info_names))
-        return server
+def made(job: Job, memory: SharedMemory, channel: WorkerChannel) -> Server:
+    """The server of a job, whose notes the channel sends from now on."""
+    vars(sys.modules["__main__"]).update(job.of_main)
+    for name, spec in job.registered.items():
+        gymnasium.registry.setdefault(name, spec)
+    server = channel.server = job.make_server(job, memory)
+    return server
 
 
 def raised(error: BaseException) -> Raised:
@@ -137,17 +109,6 @@ def raised(error: BaseException) -> Raised:
         return Raised(kind, str(error), traceback_of(error), True)
     line = line_of(error)
     return Raised(kind, text_of(error) + (f" ({line})" if line else ""), traceback_of(error), False)
-
-
-def _skip_to(environments: Environments, episodes: np.ndarray, run_seed: int) -> None:
-    """Let the next reset start these episodes, or later ones if an empty replay does not end where it should. A native
-    simulator begins new ones, with a seed that none before had."""
-    environments.reset()
-    state = environments.state()
-    for saved, column, episode in zip(state, environments.columns, episodes, strict=True):
-        saved["episode"], saved["seed"] = int(episode) - 1, episode_seed(run_seed, int(column), int(episode) - 1)
-    environments.restore(state)
-    episodes[:] = [saved["episode"] + 1 for saved in environments.state()]
 
 
 def _die_with_parent() -> None:

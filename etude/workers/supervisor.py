@@ -16,37 +16,29 @@ import cloudpickle
 import gymnasium
 import numpy as np
 
-from etude.base import errors, trees
+from etude.base import errors
 from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.forks import check_own_workers, when_dropped
-from etude.base.spaces import Spaces, zeros
 from etude.envs.faults import TracebackText, text_of
-from etude.protocols import Environments
-from etude.rollout.pool.channel import Job, Note, Raised, Ready
-from etude.rollout.pool.process import Failure, ProcessBackend, Worker, WorkerBackend
+from etude.workers.channel import Job, Note, Raised, Ready
+from etude.workers.process import Failure, ProcessBackend, Worker
 
 _MAIN = "__main__:"
-_STARTING = 60.0  # seconds that a worker may take to import and to make its environments, at least
-_GRACE = 1.0  # seconds that a worker may take to close its environments
-BUFFER = 4 << 20  # bytes
+_STARTING = 60.0  # seconds that a worker may take to import and to make its server, at least
+_GRACE = 1.0  # seconds that a worker may take to close its server
 _LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
 
 
 @dataclass(frozen=True)
-class PoolOptions:
-    """How a pool treats its workers."""
+class WorkerOptions:
+    """Where workers run, and how they are treated."""
 
-    overlap: bool = False  # collect the next steps while the parent learns
     deadline: float | None = None  # seconds without a time step after which a worker counts as stuck; None: backend's
-    restarts: int = 5  # how often one worker may fail before something that it collects is whole
-    on_error: str = "raise"  # an exception in an environment: "raise" it here, or "restart" the worker
-    buffer: int = BUFFER  # bytes of each worker's two buffers; see `buffer_size`
-    remote_environments: bool | None = None  # where this process acts: whether workers step; None: if that is quicker
-    actor_priorities: bool = False  # workers compute initial priorities of what they collect, the extra `priority`
-    state_recorded: bool = True  # whether the recurrent state of agents that have one is the extra `recurrent_state`
-    halves: bool = False  # where this process acts: for one half of the workers while the other half steps
-    backend: WorkerBackend = field(default_factory=ProcessBackend)  # where workers run
+    restarts: int = 5  # how often one worker may fail before something that it does is whole
+    on_error: str = "raise"  # an exception in a worker: "raise" it here, or "restart" the worker
+    buffer: int = 4 << 20  # bytes of each worker's buffers
+    backend: ProcessBackend = field(default_factory=ProcessBackend)
 
     def __post_init__(self) -> None:
         if self.on_error not in ("raise", "restart"):
@@ -61,30 +53,23 @@ class PoolOptions:
 
 
 class WorkerSupervisor:
-    """The workers of one pool.
+    """Starts workers, all of one class; asks them, waits, and replaces those that die or hang.
 
-    make_environments: called in a worker with the indices of its environments; travels by cloudpickle.
+    ready: what the server of the first one says of itself.
     """
 
-    def __init__(
-        self,
-        workers: Sequence[Any],
-        make_environments: Callable[[list[int]], Environments],
-        run_seed: int,
-        options: PoolOptions,
-    ):
+    def __init__(self, workers: Sequence[Any], options: WorkerOptions):
         self.workers: list[Any] = list(workers)
         self._options = options
-        self._make_environments, self._run_seed = make_environments, run_seed
         self.warnings: list[str] = []
-        self._noted: set[str] = set()  # notes of environments, each of which is passed on once
+        self._noted: set[str] = set()  # notes of servers, each of which is passed on once
         self._closed = False
         self._at_exit = _closer(self)
         atexit.register(self._at_exit)
         self._finalizer, self._process = when_dropped(self, _end_all, self.workers), os.getpid()
         try:
             self.workers[0].launch_all(self.workers, self._job)
-            self.ready: Ready = [self._await_ready(worker) for worker in workers][0]
+            self.ready: Any = [self._await_ready(worker) for worker in self.workers][0].about
         except BaseException:
             self.close()
             raise
@@ -198,10 +183,8 @@ class WorkerSupervisor:
         raise error from TracebackText(message.traceback)
 
     def _job(self, worker: Worker) -> bytes:
-        known, server = _registered_environments(), worker.make_server
-        job = Job(
-            self._make_environments, worker.columns, self._run_seed, worker.generation, known, server, worker.task
-        )
+        registered = _registered_environments()
+        job = Job(worker.make_server, worker.columns, worker.generation, registered, worker.task)
         try:
             pickled = cloudpickle.dumps(job)
             of_main = _named_of_main(pickled)
@@ -226,13 +209,6 @@ class WorkerSupervisor:
             f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at what its "
             f"environments do, or allow more restarts in the pool's options.{failure.indented}"
         )
-
-
-def buffer_size(spaces: Spaces, environments: int, workers: int) -> int:
-    """Bytes for what one worker hands over at a time: four time steps of its environments, and what explorers and
-    `info` add to them."""
-    leaves = [*trees.leaves(zeros(spaces.observation, 1)), *trees.leaves(zeros(spaces.action, 1))]
-    return BUFFER + 4 * -(-environments // workers) * sum(leaf.nbytes for leaf in leaves)
 
 
 def split_environments(environments: int | range, workers: int) -> list[list[int]]:
