@@ -20,7 +20,7 @@ import numpy as np
 
 import etude
 from etude import presets
-from etude.training.assembly.agents import config_for
+from etude.training.description import config_for
 
 ENVIRONMENT, BAR = "CartPole-v1", 475.0
 TASKS = {"CartPole-v1": 0.0, "CartPole-v1, 1 ms a step": 1e-3}  # seconds that a step takes at least
@@ -53,7 +53,7 @@ def train(algorithm: str, task: str, seed: int) -> dict:
         environments=preset.environments,
         seed=seed,
         engine="jax",
-        device="cpu",
+        execution=etude.Execution(device="cpu"),
         **ALGORITHMS[algorithm],
     )
     judged_every, judged, best = preset.steps // 50, 0, -float("inf")

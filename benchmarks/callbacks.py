@@ -89,7 +89,14 @@ def run_with(algorithm: str, addition: str) -> etude.Run:
     kept = ("x",) if addition in ("keep_info", "all") else ()
     config = etude.config(algorithm, "CartPole-v1")
     env = partial(gym.make, "CartPole-v1")
-    run = etude.Run(algorithm, env, config=config, wrappers=[Informed], engine=ENGINE, seed=1, keep_info=kept)
+    run = etude.Run(
+        algorithm,
+        etude.Environment(env, wrappers=[Informed]),
+        config=config,
+        engine=ENGINE,
+        seed=1,
+        execution=etude.Execution(keep_info=kept),
+    )
     if addition in ("metric", "all"):
         run.metric("pole_angle", lambda steps: np.abs(steps.observation[..., 2]))
     return run

@@ -64,7 +64,15 @@ class Recorder:
         config = etude.algorithms.PPOConfig(
             rollout_length=2_048, minibatch_size=64, epochs=10, normalize_observation=False, normalize_reward=False
         )  # Stable-Baselines3's defaults
-        self.run = etude.Run("ppo", make, config=config, environments=1, engine=engine, device="cpu", seed=seed)
+        self.run = etude.Run(
+            "ppo",
+            make,
+            config=config,
+            environments=1,
+            engine=engine,
+            seed=seed,
+            execution=etude.Execution(device="cpu"),
+        )
         self.names = sorted(self.run.engine.state()["first"])
         seeds = [episode_seed(seed, 0, episode) for episode in range(1_000)]
         self.found = {"seeds": np.array(seeds), "names": np.array(self.names)}

@@ -43,7 +43,7 @@ def ours() -> dict[str, np.ndarray]:
     from etude.base.schedules import at
 
     config = etude.algorithms.SACConfig(optimizer=Adam(epsilon=EPSILON))
-    run = etude.Run("sac", Spaces, config=config, engine="torch", device="cpu", seed=101)
+    run = etude.Run("sac", Spaces, config=config, engine="torch", seed=101, execution=etude.Execution(device="cpu"))
     engine, rng = run.engine, np.random.default_rng(101)
 
     def drawn(*shape: int) -> np.ndarray:

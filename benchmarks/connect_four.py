@@ -58,7 +58,9 @@ def opponent_run(kind: str, begins: str) -> etude.Run:
     """A run whose other player looks one move ahead, to be evaluated with weights of the learner."""
     env = functools.partial(ConnectFour, line_counts=kind == "lines", begins=begins)
     members = {"learner": PPO(CONFIGS[kind]), "other": look_ahead}
-    return etude.Run(members, env, policies=POLICIES, environments=1, engine="torch", device="cpu")
+    return etude.Run(
+        members, env, policies=POLICIES, environments=1, engine="torch", execution=etude.Execution(device="cpu")
+    )
 
 
 def results(tests: dict[str, etude.Run], run: etude.Run, games: int) -> dict[str, dict[str, float]]:

@@ -24,7 +24,7 @@ from etude.base.seeding import episode_seed
 from etude.checkpoint.config_json import to_json
 from etude.report.pictures import COLOURS, finish, grid, legend, picture
 from etude.training.assembly.parts import with_environments
-from etude.training.setup import Setup
+from etude.training.description import Execution
 
 DISCRETE = ("Acrobot-v1", "MountainCar-v0", "LunarLander-v3", "Taxi-v4", "FrozenLake-v1")
 CONTINUOUS = (
@@ -70,7 +70,12 @@ def train(algorithm: str, environment: str, seed: int) -> dict:
     make = functools.partial(gym.make, f"minigrid:{environment}" if environment in GRID else environment)
     wrappers = ["drop:mission"] if environment in GRID else None
     run = etude.Run(
-        algorithm, make, wrappers=wrappers, config=find(algorithm)[1](), seed=seed, engine="jax", device="cpu"
+        algorithm,
+        etude.Environment(make, wrappers=wrappers),
+        config=find(algorithm)[1](),
+        seed=seed,
+        engine="jax",
+        execution=etude.Execution(device="cpu"),
     )
     run.train(steps)
     seconds = time.perf_counter() - began
@@ -155,7 +160,10 @@ def config_of(algorithm: str) -> dict[str, Any]:
     """The default hyperparameters and number of environments, as plain data."""
     kind, config = find(algorithm)
     agent = kind(config())
-    return {"environments": with_environments(Setup(), algorithm, agent, None).environments, **to_json(agent.config)}
+    return {
+        "environments": with_environments(Execution(), algorithm, agent, None).environments,
+        **to_json(agent.config),
+    }
 
 
 def seconds_of(key: str) -> int:

@@ -30,7 +30,7 @@ EPISODES, SIMULATED, MODEL = 300, 200, FQEConfig(steps=3_000)
 def checkpoints(env: str) -> dict[int, dict[str, np.ndarray]]:
     """The weights after so many steps of one run."""
     found = {}
-    with etude.Run("dqn", env, seed=0, engine="jax", device="cpu") as run:
+    with etude.Run("dqn", env, seed=0, engine="jax", execution=etude.Execution(device="cpu")) as run:
         for step in CHECKPOINTS:
             run.train(step - run.step)
             found[step] = run.engine.weights()
@@ -54,7 +54,7 @@ def estimates(run: Any, weights: dict[str, np.ndarray], request: EstimateRequest
 def of_seed(env: str, held: dict[int, dict[str, np.ndarray]], seed: int, temperature: float) -> dict[str, Any]:
     """The estimates of all checkpoints from one recording, their correlations, and the behaviour's gain."""
     began = time.perf_counter()
-    with etude.Run("dqn", env, seed=seed, engine="jax", device="cpu") as run:
+    with etude.Run("dqn", env, seed=seed, engine="jax", execution=etude.Execution(device="cpu")) as run:
         run.engine.load(held[BEHAVIOUR])
         behaviour = Boltzmann(temperature)
         data = etude.record(env, EPISODES, run.actor(), behaviour, seed=seed)

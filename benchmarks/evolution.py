@@ -99,7 +99,7 @@ def tuned(algorithm: str, env: str = ENV, widths: tuple[int, ...] | None = None)
     network; None: the preset's."""
     from etude.base import schedules
     from etude.presets import lookup
-    from etude.training.assembly.agents import config_for
+    from etude.training.description import config_for
 
     config = config_for(algorithm, env)
     changes: dict[str, Any] = {"learning_rate": schedules.at(config.learning_rate, 0, 1)}

@@ -28,7 +28,15 @@ def main() -> None:
     results: dict = {"config": to_json(config), "steps": STEPS, "cells": {}}
     for seed in options.seeds:
         began = time.perf_counter()
-        with etude.Run("sac", ENVIRONMENT, config=config, environments=1, seed=seed, engine="jax", device="cpu") as run:
+        with etude.Run(
+            "sac",
+            ENVIRONMENT,
+            config=config,
+            environments=1,
+            seed=seed,
+            engine="jax",
+            execution=etude.Execution(device="cpu"),
+        ) as run:
             run.train(STEPS)
             seconds = time.perf_counter() - began
             found = measure.significant(run.evaluate(episodes=EPISODES).mean)

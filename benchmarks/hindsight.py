@@ -30,7 +30,9 @@ def train(algorithm: str, hindsight: str, seed: int) -> dict:
     import etude
 
     steps, began = presets.lookup(algorithm, POINT).steps, time.perf_counter()
-    with etude.Run(algorithm, POINT, hindsight=hindsight, seed=seed, engine="jax", device="cpu") as run:
+    with etude.Run(
+        algorithm, POINT, hindsight=hindsight, seed=seed, engine="jax", execution=etude.Execution(device="cpu")
+    ) as run:
         run.train(steps)
         seconds = time.perf_counter() - began
         returns = np.array(run.evaluate(episodes=EPISODES).returns)

@@ -101,7 +101,14 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
 
     steps = presets.lookup(algorithm, environment).steps
     began = time.perf_counter()
-    run = etude.Run(algorithm, environment, data=shown(algorithm, environment), seed=seed, engine=engine, device="cpu")
+    run = etude.Run(
+        algorithm,
+        environment,
+        data=shown(algorithm, environment),
+        seed=seed,
+        engine=engine,
+        execution=etude.Execution(device="cpu"),
+    )
     curve = curves.Training(steps)
     run.train(steps, callbacks=[curve])
     seconds = time.perf_counter() - began

@@ -21,7 +21,7 @@ from peers_maddpg import BATCH, GAMMA, HIDDEN, RATE
 import etude
 from etude.checkpoint.config_json import to_json
 from etude.envs import make_environments
-from etude.training.assembly.agents import config_for
+from etude.training.description import config_for
 
 STEPS, JUDGED = 10_000, 400
 AT_RANDOM = 2_000  # episodes: what they earn varies by three quarters of the mean
@@ -51,7 +51,9 @@ def trained(name: str, task: str, engine: str, seed: int, steps: int) -> dict:
     """One cell."""
     algorithm, config = ROWS[name]
     began, own, curve = time.perf_counter(), etude.Policies("each"), curves.Training(steps)
-    with etude.Run(algorithm, task, config=config, policies=own, seed=seed, engine=engine, device="cpu") as run:
+    with etude.Run(
+        algorithm, task, config=config, policies=own, seed=seed, engine=engine, execution=etude.Execution(device="cpu")
+    ) as run:
         run.train(steps, callbacks=[curve])
         seconds = time.perf_counter() - began
         score = run.evaluate(episodes=JUDGED).mean

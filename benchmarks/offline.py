@@ -47,7 +47,15 @@ def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
 
     config, steps = settings(algorithm, environment, kind)
     data, curve, began = path_of(environment, kind), curves.Evaluations(), time.perf_counter()
-    with etude.Run(algorithm, environment, config=config, data=data, seed=seed, engine="jax", device="cpu") as run:
+    with etude.Run(
+        algorithm,
+        environment,
+        config=config,
+        data=data,
+        seed=seed,
+        engine="jax",
+        execution=etude.Execution(device="cpu"),
+    ) as run:
         run.train(steps, callbacks=[curve], evaluate_every=steps // 10, evaluate_episodes=EPISODES)
         seconds = time.perf_counter() - began
     rows = curve.rows()

@@ -84,7 +84,7 @@ def make(environment: str, transitions: int, share: float, algorithm: str) -> No
     """All files of one environment."""
     algorithm, config, kinds = teacher_of(environment, algorithm)
     _save(environment, "random", transitions)
-    with etude.Run(algorithm, environment, config=config, seed=SEED, device="cpu") as run:
+    with etude.Run(algorithm, environment, config=config, seed=SEED, execution=etude.Execution(device="cpu")) as run:
         for kind, (steps, explorer) in kinds.items():
             run.train(round(share * steps) - run.step)
             _save(environment, kind, transitions, run.actor(), explorer)

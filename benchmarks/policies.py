@@ -16,7 +16,7 @@ import measure
 import etude
 from etude.algorithms import DQN, PPO
 from etude.checkpoint.config_json import to_json
-from etude.training.assembly.agents import config_for
+from etude.training.description import config_for
 
 ENV, STEPS, ENVIRONMENTS, EPISODES, BAR = "etude.examples.cart_pole:CartPoles", 50_000, 8, 100, 450.0
 POLICIES = {"pole_0": "ppo", "pole_1": "ppo", "pole_2": "dqn", "pole_3": "dqn"}

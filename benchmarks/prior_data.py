@@ -37,7 +37,7 @@ PATH = Path(__file__).with_suffix(".json")
 
 def recorded(env: str, engine: str) -> etude.offline.Dataset:
     """The replay of one run of SAC."""
-    with etude.Run("sac", env, seed=TEACHER, engine=engine, device="cpu") as run:
+    with etude.Run("sac", env, seed=TEACHER, engine=engine, execution=etude.Execution(device="cpu")) as run:
         run.train(TASKS[env]["data"])
         return etude.replayed(run)
 
@@ -51,7 +51,9 @@ def curve(method: str, env: str, data: etude.offline.Dataset, seed: int, engine:
     starts = {"learning_starts": preset.config["learning_starts"]}
     settings = {**presets.RLPD, **starts} if method == "rlpd" else {}
     began = time.process_time()
-    with etude.Run("sac", env, seed=seed, engine=engine, device="cpu", **mixed, **settings) as run:
+    with etude.Run(
+        "sac", env, seed=seed, engine=engine, execution=etude.Execution(device="cpu"), **mixed, **settings
+    ) as run:
         events = run.steps(task[method], evaluate_every=task["every"], evaluate_episodes=10)
         found = {event.step: round(float(event.mean), 1) for event in events if isinstance(event, Evaluated)}
         final = run.evaluate(50, seed=TEACHER).mean

@@ -28,9 +28,16 @@ def run(engine: str, size: str, steps: int, path: str) -> None:
     import etude
 
     own = etude.Run(
-        "ppo", "CartPole-v1", engine=engine, devices="all", environments=8, network=etude.Mlp(WIDTHS[size]),
-        rollout_length=256, minibatch_size=512, epochs=4,
-    )  # fmt: skip
+        "ppo",
+        "CartPole-v1",
+        engine=engine,
+        environments=8,
+        network=etude.Mlp(WIDTHS[size]),
+        rollout_length=256,
+        minibatch_size=512,
+        epochs=4,
+        execution=etude.Execution(devices="all"),
+    )
     own.train(WARM_UP)
     began, before = time.perf_counter(), own.learner.progress.gradient_steps
     own.train(steps)

@@ -38,12 +38,14 @@ def run(algorithm: str, engine: str, seconds: float, seed: int) -> dict:
     os.environ["KERAS_BACKEND"] = engine
     import etude
     from etude.base.events import Learned
-    from etude.training.assembly.agents import config_for
+    from etude.training.description import config_for
 
     env = TASKS[algorithm][0]
     config = dataclasses.replace(config_for(algorithm, env), **unlike_preset(algorithm))
     window, learned = measure.Window(seconds), 0
-    with etude.Run(algorithm, env, config=config, seed=seed, engine=engine, device="cpu") as run:
+    with etude.Run(
+        algorithm, env, config=config, seed=seed, engine=engine, execution=etude.Execution(device="cpu")
+    ) as run:
         for event in run.steps(WITHOUT_END):
             learned += isinstance(event, Learned)
             if learned >= WARM and window.is_over(run.step):

@@ -33,7 +33,7 @@ def train(intrinsic: str, seed: int) -> dict:
 
     began, reached, curve = time.perf_counter(), [], []
     settings = {"environments": 8, "seed": seed, "engine": "torch", "device": "cpu", "rewrite": REWRITE[intrinsic]}
-    with etude.Run("ppo", DeepSea, env_args={"size": SIZE}, **settings) as run:
+    with etude.Run("ppo", etude.Environment(DeepSea, args={"size": SIZE}), **settings) as run:
         for event in run.steps(STEPS):
             if isinstance(event, Collected):
                 reached += [episode.total > 0.5 for episode in event.episodes]

@@ -129,7 +129,7 @@ def share_outside(kind: str, engine: str, steps: int) -> dict[str, Any]:
             began = time.process_time()
         inside += time.process_time() - began
 
-    with etude.Run("ppo", ENV, engine=engine, device="cpu") as warm:
+    with etude.Run("ppo", ENV, engine=engine, execution=etude.Execution(device="cpu")) as warm:
         warm.train(1)
     scheduler = InSegments(steps // SEGMENTS) if kind == "in segments" else None
     with folder() as path, study(path, TIMED, steps, engine=engine, train=timed, scheduler=scheduler) as each:

@@ -89,12 +89,12 @@ def cell(task: str, engine: str, steps: int, seed: int) -> dict:
     os.environ["KERAS_BACKEND"] = engine
     importlib.import_module(framework)
     import etude
-    from etude.training.assembly.agents import config_for
+    from etude.training.description import config_for
 
     algorithm, env = algorithm_of(task), TASKS[task][0]
     config = dataclasses.replace(config_for(algorithm, env), **unlike_preset(task))
     imported = time.perf_counter()
-    run = etude.Run(algorithm, env, config=config, seed=seed, engine=engine, device="cpu")
+    run = etude.Run(algorithm, env, config=config, seed=seed, engine=engine, execution=etude.Execution(device="cpu"))
     run.train(steps)
     trained = time.perf_counter()
     mean = run.evaluate(episodes=10).mean

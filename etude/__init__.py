@@ -1,5 +1,6 @@
 """etude: reinforcement learning. Write an agent in Keras or PyTorch, train it anywhere."""
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +25,11 @@ if TYPE_CHECKING:
     from etude.report.plots import plot
     from etude.run import Run, load, resume
     from etude.solo.agent import RL, RL_pytorch
-    from etude.training.assembly.agents import config_for as config
     from etude.training.assembly.parts import assemble
     from etude.training.callbacks import Callback
+    from etude.training.description import Environment, Execution
+    from etude.training.description import config_for as config
     from etude.training.recording import record, replayed
-    from etude.training.setup import Setup
     from etude.tuning.evolution import Mutations, Tournament, evolve
     from etude.tuning.study import Study
     from etude.tuning.sweep import sweep
@@ -38,7 +39,7 @@ else:
 
     def config(algorithm, environment=None, /, **changes):
         """The preset config of an algorithm for an environment id, or its default config, with these fields changed."""
-        from etude.training.assembly.agents import config_for
+        from etude.training.description import config_for
 
         return config_for(algorithm, environment, **changes)
 
@@ -52,6 +53,8 @@ __all__ = [
     "ByEmbedding",
     "Callback",
     "Conv",
+    "Environment",
+    "Execution",
     "Linear",
     "Loss",
     "Losses",
@@ -62,7 +65,6 @@ __all__ = [
     "RL_pytorch",
     "Recurrent",
     "Run",
-    "Setup",
     "Study",
     "Tournament",
     "Transformer",
@@ -105,8 +107,8 @@ _EXPORTS = {
     "etude.solo.agent": "RL RL_pytorch",
     "etude.training.assembly.parts": "assemble",
     "etude.training.callbacks": "Callback",
+    "etude.training.description": "Environment Execution",
     "etude.training.recording": "record replayed",
-    "etude.training.setup": "Setup",
     "etude.tuning.evolution": "Mutations Tournament evolve",
     "etude.tuning.study": "Study",
     "etude.tuning.sweep": "sweep",
@@ -123,6 +125,9 @@ if not TYPE_CHECKING:  # type checkers know what is not there
         processes use none, and start in half the time."""
         if name == "ray":  # which imports Ray
             return import_module("etude.ray")
+        if name == "Setup":
+            warnings.warn("etude.Setup is etude.Execution now.", DeprecationWarning, stacklevel=2)
+            name = "Execution"
         if name in _MODULES:
             exporting = import_module(_MODULES[name])
             globals()[name] = getattr(exporting, name) if _EXPORTS[exporting.__name__] else exporting

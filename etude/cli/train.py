@@ -126,7 +126,7 @@ STEPS = 100_000  # where neither the user nor a preset says how many
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
 OPTIONS = {  # for arguments of `Run` and the config that have another name here
     "environments": "--envs",
-    "env_args": "--env-arg",
+    "args": "--env-arg",
     "wrappers": "--wrapper",
     "network": "--set.network.widths",
     "environment": "ENV, after the algorithm",
@@ -250,7 +250,7 @@ def with_hyperparameters(
 ) -> Any:
     """`Train`, or other options, with a field `set`, the algorithm's config; its defaults and the steps (unless they
     are None in the options) are the preset's for `env`, but for what the file says."""
-    from etude.training.assembly.agents import config_for
+    from etude.training.description import config_for
 
     config: Any = config_for(algorithm, env)
     if file is not None:
@@ -392,6 +392,7 @@ def train(arguments: Sequence[str]) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.run import Run
     from etude.training.assembly.replicas import check_launched, directory_for
+    from etude.training.description import RunDescription
 
     algorithm, env, options, config = asked(arguments, Train, "train")
     display = shown(options)
@@ -409,7 +410,7 @@ def train(arguments: Sequence[str]) -> int:
     elif options.adapt:
         given["config"] = dataclasses.replace(config, adapt=options.adapt)
     output = None if options.output is None else Output(str(options.output), options.output_format)
-    with Run(algorithm, played_by(options, env), **given) as run:
+    with Run.of(RunDescription.of(algorithm, played_by(options, env), given)) as run:
         # Made after the run, so that one that cannot be leaves no empty directory behind.
         name = f"{algorithm}-{env}-s{options.seed}"
         run.directory = directory_for(run.group, lambda: RunDirectory.create(options.run_dir, name))

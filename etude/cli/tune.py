@@ -80,7 +80,7 @@ def tune(arguments: Sequence[str]) -> int:
         where = executor(options.jobs, options.devices, options.ray)
         return _carry_out(Study.load(options.resume, trust=options.trust, executor=where, **changed), options.quiet)
     algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
-    from etude.training.assembly.agents import config_for
+    from etude.training.description import config_for
     from etude.tuning import Study
 
     base = config_for(algorithm, env) if config is None else config
@@ -257,8 +257,10 @@ def find(arguments: Sequence[str]) -> int:
         )
     algorithm, env, options, config = asked(arguments[1:], KINDS[what], f"find {what}", steps=KINDS[what].steps)
     from etude.run import Run
+    from etude.training.description import RunDescription
 
-    with Run(algorithm, env, config=config, seed=options.seed, **run_arguments(options)) as run:
+    given = {"config": config, "seed": options.seed, **run_arguments(options)}
+    with Run.of(RunDescription.of(algorithm, env, given)) as run:
         if what == "optimizer":
             return _find_optimizer(run, options)
         return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(arguments[3:])])

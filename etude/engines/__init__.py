@@ -145,8 +145,8 @@ def replicas_for(name: str, network: Any, devices: Devices, device: str, compile
 def find_replicas(engine: str, devices: int | str, device: str, compiled: bool) -> Replicas | None:
     """The replicas of a run with this engine, once its processes have found each other; None for a single device.
 
-    device: as `Setup` has it. Raises ConfigError where there are not as many devices or processes, or one of them would
-    be used twice.
+    device: as `Execution` has it. Raises ConfigError where there are not as many devices or processes, or one of them
+    would be used twice.
     """
     if engine == "tensorflow":
         raise ConfigError(

@@ -24,8 +24,8 @@ from etude.estimation.target import TargetPolicy, observations_of
 from etude.explore.values import Softened
 from etude.offline import Dataset
 from etude.offline.loading import CheckpointedData, load_data
+from etude.training.description import Execution
 from etude.training.recording import play
-from etude.training.setup import Setup
 
 LARGEST_LOG = 300.0  # of a weight: the square of a larger one may be no float64
 ROUNDING = 1e-3  # how far above 0 the log of a probability may be that was rounded
@@ -270,7 +270,7 @@ class Estimator:
 
     def _fitted(self, policy: TargetPolicy, config: FQEConfig) -> Values:
         engine = self._run.engine
-        setup = Setup(self._seed, engine.name, engine.device, environments=1)
+        setup = Execution(self._seed, engine.name, engine.device, environments=1)
         config = dataclasses.replace(config, gamma=self._gamma)
         return fitted_values(config, policy, self._data, setup, generator(self._seed, "target actions"))
 

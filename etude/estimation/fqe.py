@@ -31,9 +31,8 @@ from etude.offline import Dataset
 from etude.protocols import Engine
 from etude.replay.ring import Extras
 from etude.training.assembly.agents import agent_for
-from etude.training.assembly.parts import engine_for
-from etude.training.kinds import OfflineLearning, TrainingContext
-from etude.training.setup import Setup
+from etude.training.description import Execution
+from etude.training.kinds import OfflineLearning, TrainingContext, kind_of
 from etude.training.sources import Sources
 
 TARGET = "target_policy"  # the extra: probabilities [n], or sampled actions [samples, A], in the next observation
@@ -131,7 +130,7 @@ class Values(NamedTuple):
     v: np.ndarray  # of the observation
 
 
-def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup: Setup, rng: Any) -> Values:
+def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup: Execution, rng: Any) -> Values:
     """Train a critic of `policy` by an offline run on the episodes, and evaluate it on them.
 
     setup: with the seed, engine and device. rng: samples Box actions. Raises NumericalError where training diverges.
@@ -140,7 +139,7 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     here, following = steps_of(data.episodes)
     config = bounded(config, np.concatenate([episode.reward for episode in data.episodes]))
     _, agent = agent_for(FQE(config), data.environment, None, data.spaces)  # over images, with convolutions
-    engine = engine_for(agent, data.spaces, setup)
+    engine = kind_of(agent).make_engine(agent, data.spaces, setup)
     known = _with_policy(data, described[following])
     sources = Sources({"recorded": known}, {"recorded": 1.0})
     learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)

@@ -19,7 +19,7 @@ from etude.networks.normaliser import Moments, normalised_parts
 from etude.protocols import Weights
 from etude.run import Run
 from etude.serving.clients import SpacesAlone
-from etude.training.assembly.agents import config_for
+from etude.training.description import config_for
 from etude.training.schedule import Schedule
 
 NATURE_CNN = ((32, 8, 4), (64, 4, 2), (64, 3, 1))  # fixed, for images of whatever size: not the default of `Conv`

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 from etude import ops
@@ -30,10 +30,13 @@ class Policies:
     of: "each", a policy for each agent, of its name ("_" for each dot); "shared", one for all of them, named so; or the
         name of an agent's policy, by a dict or a function. Agents that share one must have the same spaces.
     identity: append to what an agent observes which of its policy's agents it is, as a one-hot vector.
+    train_only: where a run is given a dict of policies, the names of those that learn, or `multi_agent.Alternate`;
+        None: all that can.
     """
 
     of: str | Mapping[str, str] | Callable[[str], str] = EACH
     identity: bool = False
+    train_only: Any = field(default=None, repr=False)
 
     @classmethod
     def given(cls, policies: Any) -> Policies:

@@ -14,8 +14,8 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
-from etude.training.assembly.agents import learning_arguments, loading_arguments
-from etude.tuning.experiment import OPTIONS, Experiment, loading_options
+from etude.training.description import ARGUMENTS, RunDescription
+from etude.tuning.experiment import described_trials, preset_steps
 from etude.tuning.plan import StudyPlan, evaluate_every
 from etude.tuning.space import Space
 
@@ -61,11 +61,11 @@ class Trainable(tune.Trainable):
             )
         self._seed, base = given.pop("seed", 0), given.pop("config", None)
         plan = {name: given.pop(name) for name in OF_PLAN if given.get(name) is not None}
-        options = {name: given.pop(name) for name in OPTIONS if name in given}
-        self._experiment = Experiment.of(algorithm, env, base, options)
-        self._plan = _plan(self._experiment, self._seed, plan)
-        space = Space(self._experiment.config, {name: [value] for name, value in given.items()})
-        self._config = space.config(given)
+        options = {name: given.pop(name) for name in ARGUMENTS if name in given}
+        made = described_trials(algorithm, env, {"config": base, **options})
+        self._plan = _plan(made, self._seed, plan)
+        space = Space(made.own_config, {name: [value] for name, value in given.items()})
+        self._described = made.learning(space.config(given)).with_execution(seed=self._seed)
 
     def step(self) -> dict[str, Any]:
         """Train for `evaluate_every` steps, and evaluate."""
@@ -89,10 +89,7 @@ class Trainable(tune.Trainable):
     def load_checkpoint(self, checkpoint_dir: Any) -> None:
         """Go on with the run in this directory and the hyperparameters of this trial."""
         self.cleanup()
-        given = loading_arguments(self._experiment.algorithm, self._config)
-        given |= loading_options(self._experiment.options)
-        path = Path(checkpoint_dir) / CHECKPOINT
-        self._run = self._scheduled(load(path, self._experiment.env, **given, seed=self._seed))
+        self._run = self._scheduled(load(Path(checkpoint_dir) / CHECKPOINT, **self._described.loading()))
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
         """Be a new trial with this config: what follows is a first step, or `load_checkpoint`."""
@@ -113,9 +110,7 @@ class Trainable(tune.Trainable):
 
     def _made(self) -> Run:
         if self._run is None:
-            experiment = self._experiment
-            made = learning_arguments(experiment.algorithm, self._config)
-            self._run = self._scheduled(Run(**made, env=experiment.env, seed=self._seed, **experiment.options))
+            self._run = self._scheduled(Run.of(self._described))
         return self._run
 
     def _scheduled(self, run: Run) -> Run:
@@ -125,8 +120,8 @@ class Trainable(tune.Trainable):
         return run
 
 
-def _plan(experiment: Experiment, seed: Any, given: Mapping[str, Any]) -> StudyPlan:
-    steps = given.get("steps", experiment.steps)
+def _plan(made: RunDescription, seed: Any, given: Mapping[str, Any]) -> StudyPlan:
+    steps = given.get("steps", preset_steps(made))
     if steps is None:
         raise ConfigError("The config of a trial has no steps, and there is no preset. Give them: steps=100_000.")
     every = evaluate_every(steps) if type(steps) is int and steps > 0 else 1

@@ -6,19 +6,14 @@ import copy
 import dataclasses
 from typing import Any
 
-from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
 from etude.run.run import Run
-from etude.training.assembly.agents import environment_arguments, learning_arguments
+from etude.training.description import RunDescription
 from etude.training.learner import Learner
 
-OF_SETUP = (
-    "seed", "engine", "device", "compiled", "environments", "workers", "overlap", "vectorization", "keep_info",
-)  # fmt: skip
 
-
-def arguments_like(run: Run, **changes: Any) -> dict[str, Any]:
-    """The arguments of `Run` for a new run of the same agent on the same environment, without a run directory.
+def described_like(run: Run, **changes: Any) -> RunDescription:
+    """What makes a new run of the same agent on the same environment, on one device, without a replay's folder.
 
     changes: fields of the config. ConfigError for a run of several policies.
     """
@@ -27,12 +22,13 @@ def arguments_like(run: Run, **changes: Any) -> dict[str, Any]:
             f"A run of several policies ({run.algorithm}) cannot be repeated: expected one algorithm. Give a run of "
             "one of them."
         )
+    made = run.described()
+    execution = dataclasses.replace(
+        made.execution, replay_folder=None, ray=None, devices=None, strategy=None,
+        rewrite=copy.deepcopy(made.execution.rewrite),
+    )  # fmt: skip
     config = dataclasses.replace(run.agent.config, **changes)
-    given = learning_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
-    given |= environment_arguments(run.environment)
-    given |= {name: getattr(run.setup, name) for name in OF_SETUP}
-    context = run._context
-    return {**given, "explorer": run.explorer, "rewrite": copy.deepcopy(run._rewrite) or None, "data": context.data}
+    return dataclasses.replace(made.learning(config, run.agent), execution=execution)
 
 
 def take_weights(run: Run, weights: dict[str, Any], moments: dict[str, Any] | None) -> bool:

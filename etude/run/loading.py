@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,13 +16,10 @@ from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.envs import counted_from
-from etude.envs.make import Vectorization
-from etude.protocols import Explorer
 from etude.rollout.state import given_up
 from etude.run.run import COMPONENTS, Run
 from etude.run.shared_rows import with_rows
 from etude.training.assembly import exploration
-from etude.training.assembly.agents import ARGUMENTS, AS_SAVED, with_hyperparameters
 from etude.training.assembly.described import (
     built_as_described,
     check_description,
@@ -31,10 +28,16 @@ from etude.training.assembly.described import (
     members_from,
     policies_from,
     taken_from,
-    train_only_from,
 )
-from etude.training.assembly.parts import rewriters_from
 from etude.training.assembly.replicas import resumed_directory
+from etude.training.description import (
+    ARGUMENTS,
+    OF_ENVIRONMENT,
+    Environment,
+    Execution,
+    RunDescription,
+    with_hyperparameters,
+)
 from etude.training.sources import sources_from
 
 PER_ENVIRONMENT = ("returns", "waiting", "playing")  # arrays in the states of scales of rewards, and of leagues
@@ -47,25 +50,7 @@ def load(
     agent: Agent | Mapping[str, Any] | None = None,
     *,
     trust: bool = False,
-    explorer: Explorer | None = AS_SAVED,
-    rewrite: Any = AS_SAVED,
-    env_args: dict[str, Any] | None = AS_SAVED,
-    wrappers: Iterable[Any] | None = AS_SAVED,
-    frame_stack: int | None = AS_SAVED,
-    seed: int = AS_SAVED,
-    engine: str = AS_SAVED,
-    device: str = AS_SAVED,
-    compiled: bool = AS_SAVED,
-    environments: int | None = AS_SAVED,
-    workers: int = AS_SAVED,
-    overlap: bool = AS_SAVED,
-    vectorization: Vectorization = AS_SAVED,
-    replay_folder: str | None = AS_SAVED,
-    keep_info: Iterable[str] = AS_SAVED,
-    ray: str | None = None,
-    devices: int | str | None = AS_SAVED,
-    strategy: Any = AS_SAVED,
-    **others: Any,
+    **changed: Any,
 ) -> Run:
     """The run in a checkpoint file, or in the newest complete one of a run directory, ready to go on.
 
@@ -75,23 +60,16 @@ def load(
         needed, such as functions.
     trust: import the environment that the file names, and write to the replay folder that it names, also where you did
         not train the run on this machine; else UntrustedError says what that would be.
-    explorer, wrappers, rewrite: needed again where they were your own.
-    devices, strategy: where they are not given, a single device, however many the run was trained on.
-    Other arguments are those of `Run` that differ now, such as workers or device, and fields of the config, such as
-        learning_rate=1e-4 or buffer_size=50_000: the newest steps of a replay stay. With another number of
-        environments, open episodes begin anew. Networks stay as they were: CheckpointError lists what differs.
+    changed: what differs now, by name: arguments of `Run`, such as workers or seed; fields of `Execution` and
+        `Environment`, such as device (of `execution`, those that are not at their defaults); and fields of the config,
+        such as learning_rate=1e-4 or buffer_size=50_000: the newest steps of a replay stay. Explorer, wrappers and
+        rewrite are needed again where they were your own. Devices and strategy are a single device where they are not
+        given, however many the run was trained on. With another number of environments, open episodes begin anew.
+        Networks stay as they were: CheckpointError lists what differs.
     """
-    changed = {
-        "explorer": explorer, "rewrite": rewrite, "env_args": env_args, "wrappers": wrappers,
-        "frame_stack": frame_stack, "seed": seed,
-        "engine": engine, "device": device, "compiled": compiled, "environments": environments, "workers": workers,
-        "overlap": overlap, "vectorization": vectorization, "replay_folder": replay_folder,
-        "keep_info": keep_info, "ray": ray, "devices": devices, "strategy": strategy, **others,
-    }  # fmt: skip
     loaded = read_run(Path(path), COMPONENTS)
     for note in loaded.notes:
         warnings.warn(note, stacklevel=2)
-    given = {name: value for name, value in changed.items() if value is not AS_SAVED}
     state = with_rows(loaded.state, loaded.path)
     if "replay" in loaded.state and "replay" not in state:
         warnings.warn(
@@ -99,7 +77,7 @@ def load(
             "acts, and cannot train on.",
             stacklevel=2,
         )
-    run = from_state(state, env, config, agent, trust=trust, **given)
+    run = from_state(state, env, config, agent, trust=trust, **changed)
     folder = loaded.path.absolute().parent
     if folder.name == "checkpoints":  # of a run directory
         run.history.metrics = folder.with_name("metrics.jsonl")
@@ -170,6 +148,10 @@ def from_state(
             f"{min(changed)}= is for new runs: a loaded run goes on as it was saved. To start another one from its "
             "weights, give a new Run start_from=."
         )
+    setup = {**setup.pop("execution", Execution()).given(), **setup}
+    if isinstance(env, Environment):
+        held = {name: getattr(env, own) for name, own in OF_ENVIRONMENT.items()}
+        env, setup = env.env, {**{name: value for name, value in held.items() if value is not None}, **setup}
     state = present_state(state)
     described, rest_given = check_description(state), config is not None or agent is not None or bool(setup)
     if "replay" not in state:
@@ -179,7 +161,6 @@ def from_state(
         trust_.require(described, *taken_from(described, env, made_with, setup))
     if "learners" in described:
         agent = members_from(described, agent)
-        setup.setdefault("train_only", train_only_from(described))
     fields = {name: setup.pop(name) for name in setup.keys() - set(ARGUMENTS)}
     if fields:
         trained = described["learners"] if "learners" in described else agent or described["algorithm"]
@@ -189,18 +170,16 @@ def from_state(
     if "explorer" not in setup:
         setup["explorer"] = exploration.explorer_from(described.get("explorer"))
     if "rewrite" not in setup:
-        setup["rewrite"] = rewriters_from(described)
-    settings = {**described["setup"], "devices": None, "engine": described["engine"], **setup, **made_with}
+        setup["rewrite"] = exploration.rewriters_from(described)
+    saved = {**described["setup"], "devices": None, "engine": described["engine"]}
+    given = {"config": config, "policies": policies_from(described), "data": sources_from(described.get("data"))}
     with built_as_described(env is not None, rest_given):
-        run = Run(
+        made = RunDescription.of(
             described["algorithm"] if agent is None else agent,
             counted_from(own, described.get("origins", ())),
-            config=config,
-            policies=policies_from(described),
-            data=sources_from(described.get("data")),
-            run_dir=run_dir,
-            **settings,
+            {**given, **saved, **setup, **made_with},
         )
+        run = Run.of(made, run_dir)
     try:
         state = _with_environments(run, state)
         run.restore(state if fit is None else fit(run, state))

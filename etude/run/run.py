@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS
 from etude.base.checks import Stored
 from etude.base.errors import CallbackError, CheckpointError, ConfigError
 from etude.base.events import Event, Finished, Saved, Saving, Warned
@@ -20,7 +19,6 @@ from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.envs.make import Vectorization
 from etude.envs.tasks import check_stored_task, task_data
 from etude.estimation import EstimateRequest, ScheduledEstimates
 from etude.export import export as exported
@@ -29,39 +27,25 @@ from etude.offline.loading import CheckpointedData, RecordedData
 from etude.protocols import Explorer
 from etude.replay import MixedReplay
 from etude.report import filming, history
-from etude.serving import preset_name
-from etude.training.assembly import exploration, starting
-from etude.training.assembly.agents import (
-    check_collects_steps,
-    check_replay,
-    check_takes_tasks,
-    environment_arguments,
-    environment_for,
-    fitted,
-    learning_arguments,
-    with_hyperparameters,
-)
-from etude.training.assembly.described import agents_for, check_algorithm, describe, with_own_generators
+from etude.training.assembly import starting
+from etude.training.assembly.agents import check_collects_steps, check_replay, check_takes_tasks
+from etude.training.assembly.described import check_algorithm, describe, with_own_generators
 from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
-from etude.training.assembly.parts import as_rewriters, context_for, data_for, engine_for, run_parts, with_environments
-from etude.training.assembly.replicas import check_alike, given_directory, replicas_for
+from etude.training.assembly.parts import run_parts
+from etude.training.assembly.replicas import check_alike, given_directory
 from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
+from etude.training.description import Environment, Execution, RunDescription, advise
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import Schedule, whole_number
-from etude.training.setup import Setup
 from etude.training.sources import Sources
 
-AS_BEFORE = (  # of the setup
-    "seed", "engine", "device", "compiled", "vectorization", "keep_info", "devices", "strategy",
-)  # fmt: skip
 
-
-def arguments(context: TrainingContext, algorithm: str, share: float, changed: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of `Run` for a run that goes on online; see `Run.go_online`."""
+def online(made: RunDescription, context: TrainingContext, share: float, changed: dict[str, Any]) -> RunDescription:
+    """The description of a run that goes on online, of one that was made so; see `Run.go_online`."""
     if kind_of(context.agent).steps_environments or context.data is None:
         raise ConfigError(
             "go_online is for runs that learned from recorded data alone; this one steps its environment already. Go "
@@ -69,20 +53,19 @@ def arguments(context: TrainingContext, algorithm: str, share: float, changed: d
         )
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share < 1:
         raise ConfigError(f"go_online: share = {share!r}; expected from 0 to below 1, such as 0.5.")
-    agent = copy.copy(context.agent)
+    agent, data = copy.copy(context.agent), context.data
     vars(agent).pop("learns_from", None)
     fields = [field.name for field in dataclasses.fields(agent.config) if field.init]
     config = dataclasses.replace(agent.config, **{name: changed.pop(name) for name in fields if name in changed})
-    given = learning_arguments(algorithm if algorithm in ALGORITHMS else agent, config)
-    given |= environment_arguments(context.environment)
-    given |= {name: getattr(context.setup, name) for name in AS_BEFORE}
-    return {**given, "data": _with_share(context.data, share), **changed}
-
-
-def _with_share(data: Sources, share: float) -> Sources:
-    """The sources with this share for all recorded data together."""
     recorded = {name: CheckpointedData(own.summary()) for name, own in data.recorded.items() if share}
-    return Sources(recorded, {name: share * data.shares[name] for name in recorded}, 1.0 - share)
+    mixed = Sources(recorded, {name: share * data.shares[name] for name in recorded}, 1.0 - share)
+    execution = dataclasses.replace(
+        made.execution, environments=None, workers=0, overlap=False, replay_folder=None, ray=None, explorer=None,
+        rewrite=None,
+    )  # fmt: skip
+    before = made.learning(config, agent)
+    given = {"config": before.config, "data": mixed, "execution": execution, **changed}
+    return RunDescription.of(before.algorithm, made.environment, given)
 
 
 def take_over(old: Learner, new: Learner) -> None:
@@ -117,29 +100,20 @@ class Run:
     algorithm: a name from `etude list`, or an `Agent`. Where the environment has several agents, also a dict of what
         each policy is: one of these, of `etude.multi_agent` a `Frozen` (a policy from a checkpoint) or a `League`
         (earlier copies of another policy), or a function of (observation, rng) that returns an action and never learns.
-    env: a Gymnasium id, "module:callable", a callable that returns an environment, or `serving.Clients`.
+    env: a Gymnasium id, "module:callable", a callable that returns an environment, or `serving.Clients`; or one of
+        these with its arguments, wrappers and stacked frames: `etude.Environment`.
     config: the algorithm's config; None takes the preset for this environment, or the defaults.
     policies: where the environment has several agents, which policy drives which: "each" (one for each agent, the
         default), "shared" (one for all), a dict or a function from agent to policy, or `Policies`.
-    train_only: of a dict of policies, the names of those that learn, or `multi_agent.Alternate`; None: all that can.
     data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. A run that
         learns from them alone counts gradient steps, and `env` is only evaluated on; airl and gail step it, and the
         data shows them an expert. Or a dict of several, with their shares of a batch; "sampler" stands for what the run
         collects.
     run_dir: where checkpoints go: a new directory's path, closed with the run, or a `RunDirectory`; None: nowhere.
-    explorer: one of `etude.explore`, or your own, in the place of the one that the config describes.
-    rewrite: a rewriter of `etude.rewrite` or a function, or a list of them, called with the `Steps` that are collected;
-        returns those to learn from. Reported returns stay the environment's.
     start_from: weights to start from in the place of random ones, taken by the names that agree: a run directory, a
         checkpoint, a file of safetensors, or a dict of arrays. `Started` and a warning say what was taken.
-    env_args: keyword arguments for what makes the environment, plain data.
-    wrappers: callables or "module:Name", each called with what the one before it returned, the first with the
-        environment, or "drop:KEY", which leaves an entry of Dict observations out; None takes AtariPreprocessing for
-        Atari games (`ALE/...`), and none for others.
-    frame_stack: how many frames an observation stacks, along a new first axis; an episode begins with its first frame
-        repeated. `act` takes single frames. None takes 4 for Atari games preprocessed as above, and 1 for others.
-    seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, keep_info, ray,
-        devices, strategy: see `Setup`.
+    seed, engine, environments, workers: fields of `Execution`, which come before those of `execution`.
+    execution: how the run is carried out: how it explores, what collects its steps, what computes; see `Execution`.
     hyperparameters: fields of the algorithm's config, which change the preset, or the defaults.
     """
 
@@ -150,56 +124,61 @@ class Run:
         *,
         config: Any = None,
         policies: Any = None,
-        train_only: Any = None,
         data: Any = None,
-        run_dir: RunDirectory | str | PathLike[str] | None = None,
-        explorer: Explorer | None = None,
-        rewrite: Any = None,
         start_from: Any = None,
-        env_args: dict[str, Any] | None = None,
-        wrappers: Iterable[Any] | None = None,
-        frame_stack: int | None = None,
-        seed: int = 0, engine: str = "auto", device: str = "auto", compiled: bool = False,
-        environments: int | None = None, workers: int = 0, overlap: bool = False,
-        vectorization: Vectorization = "auto", replay_folder: str | None = None, keep_info: Iterable[str] = (),
-        ray: str | None = None, devices: int | str | None = None, strategy: Any = None,
+        run_dir: RunDirectory | str | PathLike[str] | None = None,
+        seed: int = 0,
+        engine: str = "auto",
+        environments: int | None = None,
+        workers: int = 0,
+        execution: Execution | None = None,
         **hyperparameters: Any,
-    ):  # fmt: skip
-        kept: Any = keep_info  # a tuple once it is checked
-        setup = Setup(
-            seed, engine, device, compiled, environments, workers, overlap, vectorization, replay_folder, kept, ray,
-            devices, strategy,
-        )  # fmt: skip
-        config = with_hyperparameters(algorithm, named := preset_name(env), config, hyperparameters)
-        environment, self.explorer = environment_for(env, env_args, wrappers, frame_stack), explorer
+    ):
+        advise("Run", hyperparameters)
+        keywords = Execution(seed, engine, environments=environments, workers=workers).given()
+        given = {"config": config, "policies": policies, "data": data, "start_from": start_from, "execution": execution}
+        self._assemble(RunDescription.of(algorithm, env, {**given, **keywords, **hyperparameters}), run_dir)
+
+    @classmethod
+    def of(cls, made: RunDescription, run_dir: RunDirectory | str | PathLike[str] | None = None) -> Self:
+        """The run that a description describes."""
+        run = cls.__new__(cls)
+        run._assemble(made, run_dir)
+        return run
+
+    def _assemble(self, made: RunDescription, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         is_path(run_dir)  # refuses what is none
-        self._claims = trust_.claims(environment, replay_folder)
-        self.algorithm: str
-        self.agent: Agent
-        self.algorithm, self.agent, self.environment, spaces, translation = fitted(
-            environment, lambda own: agents_for(algorithm, named, config, own, policies, train_only)
-        )
-        self.agent, sources = data_for(data, self.agent, self.environment, spaces)
-        exploration.check(self.agent, explorer, spaces)
-        replicas = replicas_for(self.agent, setup)
-        self.group: Any = None if replicas is None else replicas.group
-        self.setup: Setup = with_environments(setup, self.algorithm, self.agent, named, replicas)
-        self.engine: Any = engine_for(self.agent, spaces, self.setup, replicas)
-        self._context = context_for(self.agent, self.engine, self.environment, self.setup, sources, self.group)
-        self._rewrite = as_rewriters(rewrite)
-        parts = run_parts(self._context, explorer, self._rewrite)
+        parts = run_parts(made)
+        self._context: TrainingContext = parts.context
+        self.algorithm: str = parts.algorithm
+        self.agent: Agent = parts.context.agent
+        self.environment: Any = parts.context.environment
+        self.engine: Any = parts.context.engine
+        self.setup: Execution = parts.context.setup
+        self.group: Any = parts.context.group
+        self.explorer: Any = made.execution.explorer
         self.learner: Any = parts.learner
-        self._lifecycle, self._log_prob, self._estimator = parts.collecting, parts.log_prob, ScheduledEstimates(self)
-        self._started_from = None if start_from is None else starting.start_from(start_from, self.learner)
-        self.policy: Any = TrainedPolicy(self._context, self.learner, self._lifecycle, translation, explorer)
+        self._rewrite, self._lifecycle, self._log_prob = parts.rewrite, parts.collecting, parts.log_prob
+        self._claims = trust_.claims(made.environment.configured(), made.execution.replay_folder)
+        self._started_from = None if made.start_from is None else starting.start_from(made.start_from, self.learner)
+        self.policy: Any = TrainedPolicy(self._context, self.learner, self._lifecycle, parts.translation, self.explorer)
         self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
-        self._evaluator = evaluator_for(self.policy, self._context, self.learner, self)
+        self._estimator, self._evaluator = (
+            ScheduledEstimates(self),
+            evaluator_for(self.policy, self._context, self.learner, self),
+        )
         self._loop = Loop(
             parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group,
         )  # fmt: skip
         self.history: history.RunHistory = history.RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
+
+    def described(self) -> RunDescription:
+        """What makes a run like this one, with all that was left open filled in."""
+        agent, data = self.agent, self._context.data
+        made = RunDescription(self.algorithm, Environment.of(self.environment), data=data, execution=self.setup)
+        return made.learning(agent.config, agent)
 
     @property
     def step(self) -> int:
@@ -373,7 +352,7 @@ class Run:
         """
         check_replay(self._has_replay, "go online")
         run_dir = changed.pop("run_dir", None)
-        run = Run(**arguments(self._context, self.algorithm, share, changed))
+        run = Run.of(online(self.described(), self._context, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
         take_over(self.learner, run.learner)
         run.use_directory(run_dir)

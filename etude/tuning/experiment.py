@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import etude.engines as engines
@@ -16,104 +17,89 @@ from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
 from etude.envs import name_of
 from etude.envs.configured import is_plain
-from etude.training.assembly.agents import OF_ENVIRONMENT, config_for, environment_for, fitted, with_hyperparameters
+from etude.training.assembly.agents import fitted
 from etude.training.assembly.described import agents_for, environment_from, plain_config, plain_environment, taken_from
+from etude.training.description import Execution, RunDescription, config_for
 from etude.training.kinds import kind_of
 from etude.training.kinds.kind import check_shared_replay
 from etude.tuning.journal import FORMAT
 
-OPTIONS = (  # arguments of `Run` that all trials have in common
-    "engine", "device", "compiled", "environments", "workers", "overlap", "vectorization", "keep_info", "env_args",
-    "wrappers", "frame_stack", "data", "policies", "explorer", "rewrite", "start_from",
-)  # fmt: skip
-IN_STATE = ("data", "policies", "start_from")  # those of a new run, which a loaded one has already
+REFUSED = ("run_dir", "replay_folder", "train_only")  # what trials cannot share
 OF_REPLAY = ("buffer_size", "priority_exponent")  # fields that are the same where a replay is shared
 MAY_DIFFER = ("device", "workers")  # of a study that goes on: results do not depend on them
 
 
-def loading_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the options of a new run that a loaded one takes, too."""
-    return {name: value for name, value in options.items() if name not in IN_STATE}
+def described_trials(algorithm: str | Agent, env: Any, further: Mapping[str, Any]) -> RunDescription:
+    """What all trials of a study have in common: its run, with the config filled in. further: arguments of `Run`, and
+    fields of the config. Raises ConfigError for others, and what `Run` raises where the algorithm cannot be used for
+    the environment."""
+    if isinstance(algorithm, Mapping):
+        raise ConfigError(
+            "A study tunes one algorithm; a dict of policies has several. Give a name, or an agent, and policies=."
+        )
+    if refused := further.keys() & set(REFUSED):
+        raise ConfigError(f"A study takes no {', '.join(sorted(refused))}: each trial has a run directory of its own.")
+    if refused := further.keys() & {"ray", "devices", "strategy"}:
+        raise ConfigError(
+            f"A study takes no {', '.join(sorted(refused))}: its trials are carried out where jobs= or executor= says."
+        )
+    engines.choose(further.get("engine", "auto"))  # raises where there is none, before there is a folder
+    made = RunDescription.of(algorithm, env, further)
+    fitted(made.environment.configured(), functools.partial(agents_for, made))
+    if isinstance(algorithm, Agent):
+        return made
+    config = config_for(algorithm, made.environment.env) if made.config is None else made.config
+    return replace(made, algorithm=named(algorithm), config=config)
 
 
-@dataclass(frozen=True)
-class Experiment:
-    """An algorithm on an environment. options: further arguments of `Run`. steps: of the preset, if there is one."""
+def preset_steps(made: RunDescription) -> int | None:
+    """How many steps the preset of an algorithm for an environment takes; None where there is none."""
+    algorithm, env = made.algorithm, made.environment.env
+    preset = presets.lookup(algorithm, env) if isinstance(algorithm, str) and isinstance(env, str) else None
+    return preset.steps if preset else None
 
-    algorithm: str | Agent
-    env: Any
-    config: Any
-    options: Mapping[str, Any]
-    steps: int | None
 
-    @staticmethod
-    def of(algorithm: str | Agent, env: Any, config: Any, further: Mapping[str, Any]) -> Experiment:
-        """From the arguments of a study. further: arguments of `Run`, and fields of the config. Raises ConfigError for
-        others, and what `Run` raises where the algorithm cannot be used for the environment."""
-        if isinstance(algorithm, Mapping):
+def algorithm_name(made: RunDescription) -> str:
+    """That of the algorithm; of an agent of one's own, that of its class."""
+    return made.algorithm if isinstance(made.algorithm, str) else type(made.algorithm).__name__.lower()
+
+
+def study_name(made: RunDescription) -> str:
+    """What the folder of a study is called."""
+    return f"{algorithm_name(made)}-{name_of(made.environment.env)}"
+
+
+def check_trials_share_replay(made: RunDescription, changed: Iterable[str]) -> None:
+    """Raise ConfigError where trials cannot store into one replay. changed: the fields that differ among them."""
+    if fixed := [name for name in OF_REPLAY if name in changed]:
+        raise ConfigError(
+            f"shared_replay = True, but {', '.join(fixed)} would differ among the runs that store into the replay. "
+            "Leave it as it is, or leave shared_replay off."
+        )
+    for name, given in (("data", made.data), ("rewrite", made.execution.rewrite)):
+        if given:
             raise ConfigError(
-                "A study tunes one algorithm; a dict of policies has several. Give a name, or an agent, and policies=."
+                f"shared_replay = True takes no {name}=: the replay holds what trials collect, as the environment "
+                "returned it. Leave one of the two out."
             )
-        options = {name: value for name, value in further.items() if name in OPTIONS}
-        fields = {name: value for name, value in further.items() if name not in OPTIONS}
-        if refused := fields.keys() & {"run_dir", "replay_folder", "train_only"}:
-            raise ConfigError(
-                f"A study takes no {', '.join(sorted(refused))}: each trial has a run directory of its own."
-            )
-        engines.choose(options.get("engine", "auto"))  # raises where there is none, before there is a folder
-        config = with_hyperparameters(algorithm, env, config, fields)
-        environment = environment_for(env, *map(options.get, OF_ENVIRONMENT))
-        policies = options.get("policies")
-        fitted(environment, lambda own: agents_for(algorithm, env, config, own, policies, None))
-        if isinstance(algorithm, Agent):
-            return Experiment(algorithm, env, algorithm.config, options, None)
-        algorithm = named(algorithm)
-        preset = presets.lookup(algorithm, env) if isinstance(env, str) else None
-        config = config_for(algorithm, env) if config is None else config
-        return Experiment(algorithm, env, config, options, preset.steps if preset else None)
+    agent = made.algorithm if isinstance(made.algorithm, Agent) else find(made.algorithm)[0](made.config)
+    check_shared_replay(kind_of(agent), agent)
 
-    @property
-    def algorithm_name(self) -> str:
-        """That of the algorithm; of an agent of one's own, that of its class."""
-        return self.algorithm if isinstance(self.algorithm, str) else type(self.algorithm).__name__.lower()
 
-    @property
-    def name(self) -> str:
-        """What the folder of a study is called."""
-        return f"{self.algorithm_name}-{name_of(self.env)}"
-
-    def check_shared_replay(self, changed: Iterable[str]) -> None:
-        """Raise ConfigError where trials cannot store into one replay. changed: the fields that differ among them."""
-        if fixed := [name for name in OF_REPLAY if name in changed]:
-            raise ConfigError(
-                f"shared_replay = True, but {', '.join(fixed)} would differ among the runs that store into the replay. "
-                "Leave it as it is, or leave shared_replay off."
-            )
-        for name in ("data", "rewrite"):
-            if self.options.get(name):
-                raise ConfigError(
-                    f"shared_replay = True takes no {name}=: the replay holds what trials collect, as the environment "
-                    "returned it. Leave one of the two out."
-                )
-        algorithm, config = self.algorithm, self.config
-        agent = algorithm if isinstance(algorithm, Agent) else find(algorithm)[0](config)
-        check_shared_replay(kind_of(agent), agent)
-
-    def header(self) -> dict[str, Any]:
-        """What it is, as plain data, with signatures of what its environment imports."""
-        config, functions = plain_config(self.config)
-
-        environment = environment_for(self.env, *map(self.options.get, OF_ENVIRONMENT))
-        return {
-            "format": FORMAT,
-            "algorithm": self.algorithm_name,
-            "own_agent": isinstance(self.algorithm, Agent),
-            **plain_environment(environment),
-            "config": config,
-            "functions": functions,
-            "options": {name: _plain(value) for name, value in sorted(self.options.items())},
-            "signatures": trust.signatures(trust.claims(environment, None)),
-        }
+def header(made: RunDescription) -> dict[str, Any]:
+    """What a study tunes, as plain data, with signatures of what its environment imports."""
+    config, functions = plain_config(made.own_config)
+    environment = made.environment.configured()
+    return {
+        "format": FORMAT,
+        "algorithm": algorithm_name(made),
+        "own_agent": isinstance(made.algorithm, Agent),
+        **plain_environment(environment),
+        "config": config,
+        "functions": functions,
+        "options": {name: _plain(value) for name, value in sorted(made.options().items())},
+        "signatures": trust.signatures(trust.claims(environment, None)),
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -138,6 +124,8 @@ def difference(held: Mapping[str, Any], asked: Mapping[str, Any]) -> str:
         if name == "signatures":
             continue
         before, now = held.get(name), asked[name]
+        if name == "options" and isinstance(before, dict):  # those at their defaults were written once, too
+            before = {key: value for key, value in before.items() if value != getattr(Execution(), key, None)}
         if isinstance(before, dict) and isinstance(now, dict):
             keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             keys = [key for key in keys if not (name == "options" and key in MAY_DIFFER)]

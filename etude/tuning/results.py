@@ -125,7 +125,7 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
 
 def as_line(study: Any) -> str:
     """What a study shows of itself."""
-    return f"<{type(study).__name__} of {study._experiment.name}: {study.summary()}>"
+    return f"<{type(study).__name__} of {study.name}: {study.summary()}>"
 
 
 def as_html(study: Any) -> str:

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import etude.checkpoint as checkpoint
-from etude.agent import Agent
 from etude.base.errors import CheckpointError
 from etude.base.events import Collected, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
@@ -20,7 +19,7 @@ from etude.envs.faults import report_of
 from etude.report.records import JsonLines
 from etude.run import Run, Schedule, from_state
 from etude.run.group import RunGroup, reason_apart
-from etude.tuning.experiment import loading_options
+from etude.training.description import RunDescription
 from etude.tuning.segment import Ended, Segment, SegmentFailed
 
 KEEP = 2  # checkpoints of a run
@@ -72,15 +71,12 @@ SeedReport = SeedAt | SeedNoted | SeedEnded | SeedFailed
 class SweepSettings(NamedTuple):
     """What all runs of a sweep have in common; travels to worker processes by cloudpickle.
 
-    groups: the seeds of each process. steps: environment steps of a run. schedule: when runs evaluate and save, the
-    other arguments of `Run.steps`. options: further arguments of `Run`.
+    made: what makes a run, with a seed of its own. groups: the seeds of each process. steps: environment steps of a
+    run. schedule: when runs evaluate and save, the other arguments of `Run.steps`.
     """
 
     folder: str
-    algorithm: str | Agent
-    env: Any
-    config: Any
-    options: Mapping[str, Any]
+    made: RunDescription
     groups: tuple[tuple[int, ...], ...]
     steps: int
     schedule: Mapping[str, Any]
@@ -101,7 +97,7 @@ class SweepSettings(NamedTuple):
 
     def on(self, device: str) -> SweepSettings:
         """The same on another device."""
-        return self._replace(options={**self.options, "device": device})
+        return self._replace(made=self.made.with_execution(device=device))
 
 
 def seed_folder(folder: str | Path, seed: int) -> Path:
@@ -148,15 +144,11 @@ class SeedRuns:
         return directory
 
     def _new(self, seed: int) -> Run:
-        settings = self._settings
-        config = {"config": settings.config} if isinstance(settings.algorithm, str) else {}
-        return Run(settings.algorithm, settings.env, seed=seed, **config, **settings.options)
+        return Run.of(self._settings.made.with_execution(seed=seed))
 
-    def _loaded(self, path: Path) -> Run:
-        settings = self._settings
-        named = isinstance(settings.algorithm, str)
-        own: dict[str, Any] = {"config": settings.config} if named else {"agent": settings.algorithm}
-        return from_state(checkpoint.read(path), settings.env, trust=True, **own, **loading_options(settings.options))
+    def _loaded(self, seed: int, path: Path) -> Run:
+        made = self._settings.made.with_execution(seed=seed)
+        return from_state(checkpoint.read(path), trust=True, **made.loading())
 
     def _trained(self, part: Sequence[SavedRun], like: Run) -> Iterator[SeedReport]:
         """Train runs together. like: one of them, which compiles for all."""
@@ -164,7 +156,7 @@ class SeedRuns:
         with ExitStack() as stack:
             runs, reporters = [], []
             for seed, directory, path in part:
-                run = stack.enter_context(self._new(seed) if path is None else self._loaded(path))
+                run = stack.enter_context(self._new(seed) if path is None else self._loaded(seed, path))
                 run.directory = directory
                 about = {**run.description(), "total": settings.steps, "schedule": Schedule(**schedule).plain()}
                 directory.write_config(about)

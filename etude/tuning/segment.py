@@ -6,13 +6,12 @@ import contextlib
 import functools
 import shutil
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import etude.checkpoint as checkpoint
-from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
@@ -21,9 +20,8 @@ from etude.report.records import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
 from etude.run.group import CompiledFunctions
 from etude.run.shared_rows import SharedReplay, with_rows
-from etude.training.assembly.agents import learning_arguments, loading_arguments
 from etude.training.callbacks import CallbackList, as_list
-from etude.tuning.experiment import loading_options
+from etude.training.description import RunDescription
 from etude.tuning.plan import StudyPlan
 from etude.tuning.trial import Genome, Score, genome_from_json
 
@@ -53,18 +51,14 @@ def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[st
 class TrialSettings(NamedTuple):
     """What all trials of a study have in common; travels to worker processes by cloudpickle.
 
-    algorithm: a name, or an agent of one's own, which gets the config of each trial. env: as `Run` takes it. base: the
-    config that genomes are read beside. options: further arguments of `Run`. callbacks: called with nothing, returns
+    made: what makes a trial, which gets a config and a seed of its own. callbacks: called with nothing, returns
     callbacks of a trial (see `TrialRuns`); None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a
     process keeps.
     """
 
     folder: str
-    algorithm: str | Agent
-    env: Any
-    base: Any
+    made: RunDescription
     plan: StudyPlan
-    options: Mapping[str, Any]
     callbacks: Callable[[], Any] | None = None
     fit: Fit = unchanged
     train: Train = train_on
@@ -86,7 +80,7 @@ class TrialSettings(NamedTuple):
 
     def on(self, device: str) -> TrialSettings:
         """The same on another device."""
-        return self._replace(options={**self.options, "device": device})
+        return self._replace(made=self.made.with_execution(device=device))
 
 
 class Segment(NamedTuple):
@@ -265,34 +259,33 @@ class TrialRuns:
 
     def _opened(self, segment: Segment, directory: RunDirectory) -> tuple[Run, list[Score]]:
         settings = self._settings
-        genome = genome_from_json(segment.genome, settings.base)
+        base = settings.made.own_config
+        genome = genome_from_json(segment.genome, base)
+        made = settings.made.learning(genome.config).with_execution(seed=genome.seed)
         if directory.saved():
             loaded = directory.load()
-            run = self._loaded(with_rows(loaded.state, loaded.path), genome, directory)
+            run = self._loaded(with_rows(loaded.state, loaded.path), made, directory)
             return run, scores_in(directory.metrics, run.step)
         if segment.parent is not None:
-            parent = genome_from_json(segment.parent, settings.base)
+            parent = genome_from_json(segment.parent, base)
             state = with_rows(checkpoint.read(directory.path / START), directory.path / START)
 
             def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
                 return settings.fit(child, state, parent, segment.change)
 
-            return self._loaded(state, genome, directory, fit), []
-        made = learning_arguments(settings.algorithm, genome.config)
-        run = Run(**made, env=settings.env, run_dir=directory, seed=genome.seed, **settings.options)
+            return self._loaded(state, made, directory, fit), []
+        run = Run.of(made, directory)
         run.learner.progress.total = settings.plan.steps
         return run, []
 
     def _loaded(
         self,
         state: dict[str, Any],
-        genome: Genome,
+        made: RunDescription,
         directory: RunDirectory,
         fit: Callable[[Run, dict[str, Any]], dict[str, Any]] | None = None,
     ) -> Run:
-        given = loading_arguments(self._settings.algorithm, genome.config)
-        given |= loading_options(self._settings.options)
-        run = from_state(state, self._settings.env, run_dir=directory, trust=True, fit=fit, seed=genome.seed, **given)
+        run = from_state(state, run_dir=directory, trust=True, fit=fit, **made.loading())
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
 

@@ -16,7 +16,16 @@ from etude.checkpoint.config_json import from_json, to_json
 from etude.training.callbacks import as_list
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
-from etude.tuning.experiment import Experiment, difference, experiment_from
+from etude.tuning.experiment import (
+    algorithm_name,
+    check_trials_share_replay,
+    described_trials,
+    difference,
+    experiment_from,
+    header,
+    preset_steps,
+    study_name,
+)
 from etude.tuning.history import (
     Line,
     TrialHistory,
@@ -111,21 +120,21 @@ class Study:
         train: Train = train_on,
         **further: Any,
     ):
-        experiment = Experiment.of(algorithm, env, config, further)
-        self.space: Space = Space(experiment.config, space)
+        made = described_trials(algorithm, env, {"config": config, **further})
+        self.space: Space = Space(made.own_config, space)
         self.plan: StudyPlan = study_plan(
-            self.space, experiment.steps if steps is None else steps, trials, seeds, evaluate_every,
+            self.space, preset_steps(made) if steps is None else steps, trials, seeds, evaluate_every,
             seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
             save_every=save_every, shared_replay=shared_replay,
         )  # fmt: skip
         self.scheduler: Fifo | Scheduler = Fifo() if scheduler is None else scheduler
         self.search: Search = search or (GridSearch() if self.space.has_grid else RandomSearch())
-        self._history = TrialHistory(experiment.config, self.plan)
-        self._experiment, self._of_trials = experiment, (callbacks, fit, train)
+        self._history = TrialHistory(made.own_config, self.plan)
+        self._made, self._of_trials = made, (callbacks, fit, train)
         self.scheduler.check(self.state)
         self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
         if shared_replay:
-            experiment.check_shared_replay(self.space.domains)
+            check_trials_share_replay(made, self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
         self._stopping = False
@@ -133,7 +142,7 @@ class Study:
 
     def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
         """any_interval: whether nobody said how often to evaluate."""
-        self.folder: Path = folder_of(folder, ROOT, self._experiment.name)
+        self.folder: Path = folder_of(folder, ROOT, self.name)
         self._journal = Journal(self.folder)
         try:
             if self._journal.lines:
@@ -160,7 +169,7 @@ class Study:
                 f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
                 f"(etude tune --resume {self.folder}){or_more}; or give the new one a folder of its own."
             )
-        self._history = TrialHistory(self._experiment.config, from_json(StudyPlan, held["plan"]))
+        self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
         self._history.rebuild(lines[1:])
         if more:
             self._apply({"plan": more})
@@ -168,7 +177,7 @@ class Study:
     def _header(self) -> dict[str, Any]:
         """What the study is, as plain data: the first line of its journal."""
         return {
-            **self._experiment.header(),
+            **header(self._made),
             "space": self.space.to_json(),
             "plan": plain_plan(self.plan),
             "scheduler": to_json(self.scheduler),
@@ -197,6 +206,11 @@ class Study:
             "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
         }
         return cls(**{**asked, "trials": plan.configurations, **parts, **experiment, **given, "folder": folder})
+
+    @property
+    def name(self) -> str:
+        """The algorithm and the environment."""
+        return study_name(self._made)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -263,7 +277,7 @@ class Study:
 
     def write_results(self) -> list[Path]:
         """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
-        return results.write_results(self.ranking(), self.folder, self._experiment.name)
+        return results.write_results(self.ranking(), self.folder, self.name)
 
     # -- carrying it out -----------------------------------------------------------------------------------------------
 
@@ -274,11 +288,7 @@ class Study:
         SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
         """
         self._stopping, calls = False, as_list(callbacks)
-        what = self._experiment
-        settings = TrialSettings(
-            str(self.folder.absolute()), what.algorithm, what.env, what.config, self.plan, what.options,
-            *self._of_trials,
-        )  # fmt: skip
+        settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, *self._of_trials)
         for trial in self._trials_that_are("queued"):
             self._link(trial)
         with obeying_signals(self.stop, lambda: None):
@@ -365,8 +375,8 @@ class Study:
         try:
             config = self.space.config(values)
         except ConfigError as error:
-            config, failed = self._experiment.config, str(error)
-        genomes = [Genome(self._experiment.algorithm_name, config, seed) for seed in self.plan.seeds]
+            config, failed = self._made.own_config, str(error)
+        genomes = [Genome(algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
         return [
             line_of_trial(number + i, genome, configuration, until, change=None, failed=failed)
             for i, genome in enumerate(genomes)

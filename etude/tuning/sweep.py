@@ -28,9 +28,10 @@ from etude.report.plots import draw_runs
 from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, interquartile_mean, interval, read_run
 from etude.run import Run, Schedule, load
 from etude.training.callbacks import as_list
+from etude.training.description import RunDescription
 from etude.training.schedule import whole_number
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
-from etude.tuning.experiment import Experiment, difference
+from etude.tuning.experiment import described_trials, difference, header, preset_steps, study_name
 from etude.tuning.journal import folder_of
 from etude.tuning.seed_runs import (
     SeedAt,
@@ -200,15 +201,15 @@ class Sweep:
         save_every: int | None = None,
         **further: Any,
     ):
-        experiment = _experiment(algorithm, env, config, further)
-        self.steps: int = whole_number(_steps(experiment, steps))
+        made = _described(algorithm, env, {"config": config, **further})
+        self.steps: int = whole_number(_steps(made, steps))
         self.seeds: tuple[int, ...] = _seeds(seeds)
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
-        self._experiment = experiment
+        self._made = made
         self._schedule = {
             name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
         }
-        count = _processes(processes, len(self.seeds), further.get("device", "auto"))
+        count = _processes(processes, len(self.seeds), made.execution.device)
         self._groups = count if executor is None else len(self.seeds)
         self._executor = executor or (SerialExecutor() if count == 1 else ProcessExecutor(count))
         self.at: dict[int, SeedAt] = {}  # how far each run is
@@ -223,7 +224,7 @@ class Sweep:
     @property
     def name(self) -> str:
         """The algorithm and the environment."""
-        return self._experiment.name
+        return study_name(self._made)
 
     @property
     def finished(self) -> bool:
@@ -254,11 +255,8 @@ class Sweep:
         """
         self._stopping, self.failed, calls = False, {}, as_list(callbacks)
         waiting = dict(enumerate(_divided(self._left(), self._groups)))
-        experiment = self._experiment
-        settings = SweepSettings(
-            str(self.folder.absolute()), experiment.algorithm, experiment.env, experiment.config, experiment.options,
-            tuple(waiting.values()), self.steps, self._schedule,
-        )  # fmt: skip
+        groups = tuple(waiting.values())
+        settings = SweepSettings(str(self.folder.absolute()), self._made, groups, self.steps, self._schedule)
         begun = 0
         with obeying_signals(self.stop, lambda: None):
             try:
@@ -359,7 +357,7 @@ class Sweep:
     def _header(self) -> dict[str, Any]:
         """What the sweep is, as plain data."""
         plan = {"steps": self.steps, "seeds": self.seeds, **self._schedule}
-        return {**self._experiment.header(), "sweep": to_json(plan)}
+        return {**header(self._made), "sweep": to_json(plan)}
 
 
 def sweep(
@@ -372,7 +370,7 @@ def sweep(
         return made.run(callbacks)
 
 
-def _experiment(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) -> Experiment:
+def _described(algorithm: Any, env: Any, further: dict[str, Any]) -> RunDescription:
     if isinstance(algorithm, Mapping):
         raise ConfigError("A sweep trains one algorithm; a dict of policies has several. Train them with Run.")
     if refused := [name for name in (*OTHER, "seed") if name in further]:
@@ -380,13 +378,14 @@ def _experiment(algorithm: Any, env: Any, config: Any, further: dict[str, Any]) 
             f"A sweep takes no {', '.join(refused)}: each of its runs has a seed and a run directory of its own. Leave "
             "it out, and give seeds= and folder=."
         )
-    return Experiment.of(algorithm, env, config, further)
+    return described_trials(algorithm, env, further)
 
 
-def _steps(experiment: Experiment, steps: int | None) -> Any:
-    if steps is None and experiment.steps is None:
+def _steps(made: RunDescription, steps: int | None) -> Any:
+    usual = preset_steps(made)
+    if steps is None and usual is None:
         raise ConfigError("steps is not given, and there is no preset: say how long runs last, as in steps=100_000.")
-    return experiment.steps if steps is None else steps
+    return usual if steps is None else steps
 
 
 def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:

@@ -20,8 +20,10 @@ def made_up(monkeypatch):
     class MadeUpRun:
         algorithm = "dqn"
 
-        def __init__(self, *arguments, **options):
-            calls["run"] = arguments, options
+        @classmethod
+        def of(cls, described):
+            calls["run"] = described
+            return cls()
 
         def __enter__(self):
             return self
@@ -64,9 +66,9 @@ def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made
     assert made_up["find"] == {
         "N": 40, "start_lr": 1e-4, "end_lr": 2, "window_size": 7, "episodes": None, "steps": 100_000,
     }  # fmt: skip
-    assert made_up["run"][1]["config"].batch_size == 16
-    assert made_up["run"][1]["env_args"] == {"sutton_barto_reward": True}
-    assert made_up["run"][1]["wrappers"] == ("gymnasium.wrappers:TimeAwareObservation",)
+    assert made_up["run"].config.batch_size == 16
+    assert made_up["run"].environment.args == {"sutton_barto_reward": True}
+    assert made_up["run"].environment.wrappers == ("gymnasium.wrappers:TimeAwareObservation",)
     assert {path.name for path in tmp_path.iterdir()} == {"a.png"}
 
 

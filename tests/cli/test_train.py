@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from a_made_up_run import MadeUpRun
 
-from etude import Conv, Recurrent, cli
+from etude import Conv, Environment, Execution, Recurrent, cli
 from etude.adapt import Adapt
-from etude.adapt.rule import rules_of
 from etude.algorithms import ALGORITHMS
 from etude.base.events import Finished
 from etude.checkpoint.run_directory import RunDirectory
@@ -22,13 +21,14 @@ SCHEDULE = Schedule(target=100.0, evaluate_every=50, evaluate_episodes=3, save_e
 
 @pytest.fixture
 def made(monkeypatch, tmp_path):
-    """The arguments of every `Run` that is made; none is carried out."""
+    """The description of every `Run` that is made; none is carried out."""
     calls = []
 
     class Run(MadeUpRun):
-        def __init__(self, *arguments, **options):
-            calls.append((arguments, options))
-            super().__init__(None)
+        @classmethod
+        def of(cls, described):
+            calls.append(described)
+            return cls(None)
 
         def __enter__(self):
             return self
@@ -44,20 +44,18 @@ def made(monkeypatch, tmp_path):
 def test_the_network_that_is_named_stands_before_the_cell_of_a_recurrent_one(made):
     given = "--steps 200 --network conv --set.network.units 7 --set.network.cell lstm --set.burn-in 3"
     assert cli.main(["train", "r2d2", "CartPole-v1", *given.split()]) == 0
-    ((_, options),) = made
-    assert options["config"].network == Recurrent(Conv(), 7, "lstm")
-    assert options["config"].burn_in == 3
+    (described,) = made
+    assert described.config.network == Recurrent(Conv(), 7, "lstm")
+    assert described.config.burn_in == 3
 
 
 def test_train_makes_the_run_that_was_asked_for(made, tmp_path, capsys):
     given = "--steps 200 --seed 3 --engine torch --envs 4 --workers 2 --run-dir here --set.gamma 0.5 --target 7"
     assert cli.main(["train", "dqn", "CartPole-v1", *given.split()]) == 0
-    ((arguments, options),) = made
-    assert arguments == ("dqn", "CartPole-v1")
-    assert options["config"].gamma == 0.5
-    assert {name: options[name] for name in ("seed", "engine", "environments", "workers", "device")} == {
-        "seed": 3, "engine": "torch", "environments": 4, "workers": 2, "device": "auto",
-    }  # fmt: skip
+    (described,) = made
+    assert (described.algorithm, described.environment) == ("dqn", Environment("CartPole-v1"))
+    assert described.config.gamma == 0.5
+    assert described.execution == Execution(seed=3, engine="torch", environments=4, workers=2)
     text = capsys.readouterr().out
     for command in ("evaluate", "watch", "plot", "resume"):
         assert f"etude {command} here" in text
@@ -99,27 +97,25 @@ def test_where_and_how_long_evaluations_play_is_passed_on(made, tmp_path):
 def test_rules_go_with_hyperparameters_and_without(made, given):
     rules = "--adapt ess:batch-size --adapt kl:learning_rate"
     assert cli.main(["train", "dqn", "CartPole-v1", "--steps", "200", *rules.split(), *given.split()]) == 0
-    ((_, options),) = made
-    found = options["config"].adapt if given else rules_of(options["adapt"])
-    assert found == (Adapt("ess", "batch_size"), Adapt("kl", "learning_rate"))
+    assert made[0].config.adapt == (Adapt("ess", "batch_size"), Adapt("kl", "learning_rate"))
 
 
 def test_without_hyperparameters_the_run_chooses_them_itself(made):
     cli.main(["train", "dqn", "CartPole-v1", "--steps", "100"])
-    assert made[0][1]["config"] is None
+    assert made[0].config is None
 
 
 @pytest.mark.parametrize("given", [["--network", "conv"], ["--network=conv"]])
 def test_the_kind_of_network_that_is_asked_for_is_taken(made, given):
     cli.main(["train", "ppo", "CartPole-v1", "--steps", "100", *given])
-    assert type(made[0][1]["config"].network).__name__ == "Conv"
+    assert type(made[0].config.network).__name__ == "Conv"
 
 
 @pytest.mark.parametrize(("given", "same"), [(["--network", "mlp"], False), (["--set.gamma", "0.9"], True)])
 def test_only_a_network_that_is_asked_for_by_name_stays_over_images(made, given, same):
     """Over images the default network itself gives way to convolutions, and nothing that is equal to it."""
     cli.main(["train", "dqn", "CartPole-v1", "--steps", "100", *given])
-    network, default = made[0][1]["config"].network, with_hyperparameters("dqn", "CartPole-v1")().set.network
+    network, default = made[0].config.network, with_hyperparameters("dqn", "CartPole-v1")().set.network
     assert network == default
     assert (network is default) is same
 
@@ -142,7 +138,7 @@ def test_a_run_that_cannot_be_made_leaves_no_directory(monkeypatch, tmp_path):
     def refuse(*_, **__):
         raise SpaceError("no")
 
-    monkeypatch.setattr("etude.run.Run", refuse)
+    monkeypatch.setattr("etude.run.Run.of", refuse)
     monkeypatch.chdir(tmp_path)
     assert cli.main(["train", "dqn", "CartPole-v1"]) == 2
     assert list(tmp_path.iterdir()) == []
@@ -230,14 +226,14 @@ def test_every_command_with_hyperparameters_answers_other_names_for_them(capsys)
 
 def test_what_is_switched_off_is_an_option(made):
     assert cli.main(["train", "reinforce", "CartPole-v1", "--steps", "10", "--no-compiled", "--set.no-baseline"]) == 0
-    ((_, options),) = made
-    assert not options["config"].baseline
+    (described,) = made
+    assert not described.config.baseline
 
 
 def test_an_algorithm_is_known_by_other_spellings(made):
     for name in ("PPO", "Ppo"):
         assert cli.main(["train", name, "CartPole-v1", "--steps", "10"]) == 0
-    assert [arguments[0] for arguments, _ in made] == ["ppo", "ppo"]
+    assert [described.algorithm for described in made] == ["ppo", "ppo"]
 
 
 def test_what_cannot_be_trained_is_said_before_anything_else(tmp_path, monkeypatch, capsys):

@@ -15,6 +15,7 @@ from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
 from etude.cli.options import environment_arguments
 from etude.envs import ConfiguredEnvironment, choose_vectorization, configured, make_environment, make_environments
+from etude.training.description import Environment
 
 TINY = DQNConfig(network=Mlp((4,)), learning_starts=8, train_every=8, batch_size=4)
 DOUBLED, SHIFTED = "my_wrappers:Doubled", "my_wrappers:Shifted"
@@ -111,7 +112,7 @@ def test_workers_make_environments_with_arguments_and_wrappers():
 
 
 def test_a_preset_is_of_the_id_whatever_its_arguments():
-    with Run("dqn", "CartPole-v1", env_args={"sutton_barto_reward": True}, engine="torch") as run:
+    with Run("dqn", Environment("CartPole-v1", args={"sutton_barto_reward": True}), engine="torch") as run:
         assert run.agent.config == etude.config("dqn", "CartPole-v1")
 
 

@@ -17,6 +17,7 @@ from etude.base import trees
 from etude.base.errors import CheckpointError, ConfigError, DataError, SpaceError
 from etude.envs import configured, make_environments
 from etude.presets import POINT
+from etude.training.description import Environment
 
 SMALL = {"learning_starts": 16, "train_every": 8, "batch_size": 8, "buffer_size": 100}
 CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
@@ -117,8 +118,10 @@ def test_the_replay_stores_each_frame_once_and_learns_what_it_would_from_whole_s
 @pytest.mark.parametrize("algorithm", ["ppo", "r2d2", "es"])
 def test_other_ways_to_learn_see_the_same_stacks(algorithm):
     small = {"environments": 2, "engine": "torch", "seed": 1}
-    ours = Run(algorithm, "CartPole-v1", frame_stack=3, **small)
-    theirs = Run(algorithm, "CartPole-v1", wrappers=[partial(FrameStackObservation, stack_size=3)], **small)
+    ours = Run(algorithm, Environment("CartPole-v1", frame_stack=3), **small)
+    theirs = Run(
+        algorithm, Environment("CartPole-v1", wrappers=[partial(FrameStackObservation, stack_size=3)]), **small
+    )
     for run in (ours, theirs):
         run.train(80)
     assert not differences(ours.engine.state(), theirs.engine.state())
@@ -181,7 +184,7 @@ def test_recorded_data_holds_the_stacks_of_the_run_that_it_is_for():
 
     data = record(configured("CartPole-v1", None, None, 2), 3)
     assert data.episodes[0].observation.shape[1:] == (2, 4)
-    with Run("bc", "CartPole-v1", data=data, frame_stack=2, engine="torch") as run:
+    with Run("bc", Environment("CartPole-v1", frame_stack=2), data=data, engine="torch") as run:
         run.train(2)
         assert run.evaluate(1).returns
     with pytest.raises(DataError, match="The data holds observations of"):

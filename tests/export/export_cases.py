@@ -62,7 +62,9 @@ FILTERS = Conv(((4, 4, 2), (8, 3, 1)), (16,))
 CASES = {
     "dqn": lambda: etude.Run("dqn", numbers(), **SMALL),
     "dqn masks": lambda: etude.Run("dqn", numbers(masks=True), **SMALL),
-    "dqn images": lambda: etude.Run("dqn", images, network=FILTERS, frame_stack=3, environments=2, engine="torch"),
+    "dqn images": lambda: etude.Run(
+        "dqn", etude.Environment(images, frame_stack=3), network=FILTERS, environments=2, engine="torch"
+    ),
     "rainbow": lambda: etude.Run(
         "rainbow",
         numbers(),
@@ -75,13 +77,15 @@ CASES = {
     ),
     "ppo": lambda: etude.Run("ppo", numbers(), normalize_observation=True, **SMALL),
     "ppo box": lambda: etude.Run("ppo", numbers(BOX), normalize_observation=True, **SMALL),
-    "ppo stacked": lambda: etude.Run("ppo", numbers(BOX), frame_stack=3, **SMALL),
+    "ppo stacked": lambda: etude.Run("ppo", etude.Environment(numbers(BOX), frame_stack=3), **SMALL),
     "ppo mixed": lambda: etude.Run("ppo", lambda: Random(MIXED, MOVES), **SMALL),
     "ppo masks": lambda: etude.Run("ppo", numbers(masks=True), **SMALL),
     "sac": lambda: etude.Run("sac", numbers(BOX), **SMALL),
     "td3": lambda: etude.Run("td3", numbers(BOX), **SMALL),
     "recurrent_ppo": lambda: etude.Run("recurrent_ppo", numbers(), **MEMORY),
-    "recurrent_ppo stacked": lambda: etude.Run("recurrent_ppo", numbers(BOX), frame_stack=2, **MEMORY),
+    "recurrent_ppo stacked": lambda: etude.Run(
+        "recurrent_ppo", etude.Environment(numbers(BOX), frame_stack=2), **MEMORY
+    ),
     "recurrent_ppo transformer": lambda: etude.Run(
         "recurrent_ppo", numbers(), network=etude.Transformer(2, 8, 2, 8, 4), environments=2, engine="torch"
     ),

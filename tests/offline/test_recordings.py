@@ -261,7 +261,14 @@ def test_steps_of_an_unknown_environment_are_refused(tmp_path):
 
 
 def test_extras_can_be_left_out(tmp_path):
-    run = etude.Run("ppo", "CartPole-v1", explorer=Sample(), engine="torch", environments=1, rollout_length=32)
+    run = etude.Run(
+        "ppo",
+        "CartPole-v1",
+        engine="torch",
+        environments=1,
+        rollout_length=32,
+        execution=etude.Execution(explorer=Sample()),
+    )
     run.train(128, [Writer(tmp_path, columns=[])])
     assert next(Reader(tmp_path).episodes()).extras == {}
 

@@ -27,8 +27,17 @@ def test_episodes_of_several_agents_pass_bit_for_bit(tmp_path, form):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_extras_of_info_may_be_missing(tmp_path, workers):
     kept = Kept()
-    with etude.Run("ppo", "CartPole-v1", seed=1, engine="torch", environments=2, network=Mlp((8,)), rollout_length=32,
-                   keep_info=["absent"], workers=workers) as run:  # fmt: skip
+    with etude.Run(
+        "ppo",
+        "CartPole-v1",
+        seed=1,
+        engine="torch",
+        environments=2,
+        network=Mlp((8,)),
+        rollout_length=32,
+        workers=workers,
+        execution=etude.Execution(keep_info=["absent"]),
+    ) as run:
         run.train(128, [kept, Writer(tmp_path, "jsonl")])
     found = list(Reader(tmp_path).episodes())
     assert_same_episodes(found, kept.episodes)

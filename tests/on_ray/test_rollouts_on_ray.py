@@ -108,7 +108,9 @@ def test_an_actor_that_is_killed_or_hangs_is_replaced_and_the_run_says_so(number
 
     events = []
     config = PPOConfig(network=SMALL, rollout_length=16, minibatch_size=32, epochs=1)
-    with etude.Run("ppo", "CartPole-v1", config=config, workers=2, ray="local", **WHOLE_RUN) as run:
+    with etude.Run(
+        "ppo", "CartPole-v1", config=config, workers=2, execution=etude.Execution(ray="local"), **WHOLE_RUN
+    ) as run:
         run.train(256, kill)
     _, warned, replaced = events
     assert f"Worker 0 (environments 0 to 1) {said}" in warned.message and replaced.environments == (0, 1)
@@ -145,10 +147,10 @@ def test_an_exception_in_an_actor_ends_the_run_with_its_words_and_a_checkpoint_a
 
 def test_ray_without_workers_is_refused():
     with pytest.raises(ConfigError, match="how many actors collect"):
-        etude.Run("dqn", "CartPole-v1", ray="local")
+        etude.Run("dqn", "CartPole-v1", execution=etude.Execution(ray="local"))
 
 
 def test_more_workers_than_the_cluster_has_cpus_are_refused_at_once():
-    setup = etude.Setup(workers=3, environments=3, ray="local")
+    setup = etude.Execution(workers=3, environments=3, ray="local")
     with pytest.raises(ConfigError, match="no place for 3 workers: of the cluster's 2 CPUs"):
-        etude.assemble("dqn", "CartPole-v1", total=1000, setup=setup)
+        etude.assemble("dqn", "CartPole-v1", total=1000, execution=setup)

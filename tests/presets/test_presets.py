@@ -14,9 +14,8 @@ from etude.base.errors import ConfigError
 from etude.config import OfflineConfig, OffPolicyConfig, OnPolicyConfig
 from etude.envs import make_environments
 from etude.presets import ATARI
-from etude.training.assembly.agents import config_for, environment_for
 from etude.training.assembly.parts import with_environments
-from etude.training.setup import Setup
+from etude.training.description import Environment, Execution, config_for
 
 CASES = [(algorithm, env, preset) for algorithm, by_env in presets.PRESETS.items() for env, preset in by_env.items()]
 IDS = [f"{algorithm}-{env}" for algorithm, env, _ in CASES]
@@ -64,7 +63,7 @@ def test_no_preset_rests_on_a_default_that_was_tuned_for_environments_without_on
 
 def test_the_defaults_of_ppo_and_dqn_take_many_gradient_steps():
     ppo, dqn = PPOConfig(), DQNConfig()
-    rows = ppo.rollout_length * with_environments(Setup(), "ppo", PPO(ppo), None).environments
+    rows = ppo.rollout_length * with_environments(Execution(), "ppo", PPO(ppo), None).environments
     assert rows % ppo.minibatch_size == 0
     assert 100_000 // rows * ppo.epochs * (rows // ppo.minibatch_size) > 15_000
     assert 100_000 // dqn.train_every * dqn.gradient_steps == 100_000
@@ -77,7 +76,7 @@ def test_every_preset_is_for_a_registered_environment_with_actions_that_the_algo
         env = "ALE/Breakout-v5"
     if ":" not in env:  # of another package's, with several agents, Gymnasium knows nothing
         assert gymnasium.spec(env).id == env
-    made = make_environments(environment_for(env, None, None, None), np.arange(1), run_seed=0)
+    made = make_environments(Environment(env).configured(), np.arange(1), run_seed=0)
     agents = (made.spaces.agents or {"alone": made.spaces}).values()
     assert all(isinstance(own.action, find(algorithm)[0].actions) for own in agents)
     made.close()

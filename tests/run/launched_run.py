@@ -119,10 +119,18 @@ def main(engine, what, folder, rank="1"):
     if what == "connecting":
         end_while_connecting(engine, rank)
     run = etude.Run(
-        "ppo", breaks if what == "environment" else "CartPole-v1", engine=engine, environments=4, seed=3,
-        devices="all", run_dir=folder / "run", network=etude.Mlp((16,)), rollout_length=8, minibatch_size=16, epochs=2,
-        rewrite=rewriter.rewrite if what == "rewriter" else None,
-    )  # fmt: skip
+        "ppo",
+        breaks if what == "environment" else "CartPole-v1",
+        engine=engine,
+        environments=4,
+        seed=3,
+        run_dir=folder / "run",
+        network=etude.Mlp((16,)),
+        rollout_length=8,
+        minibatch_size=16,
+        epochs=2,
+        execution=etude.Execution(devices="all", rewrite=rewriter.rewrite if what == "rewriter" else None),
+    )
     own = 0 if run.group is None else run.group.rank
     (folder / f"{own}.pid").write_text(str(os.getpid()))
     fails = what not in TARGET and own == int(rank)

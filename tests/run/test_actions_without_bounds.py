@@ -65,7 +65,9 @@ def test_the_way_out_that_the_refusal_names_works():
     def bounded(env):
         return gym.wrappers.TransformAction(env, lambda action: action, gym.spaces.Box(-5, 5, (1,)))
 
-    with etude.Run("sac", lambda: Three(0, INF), wrappers=bounded, engine="torch", network=Mlp((8,))) as run:
+    with etude.Run(
+        "sac", etude.Environment(lambda: Three(0, INF), wrappers=bounded), engine="torch", network=Mlp((8,))
+    ) as run:
         assert run.act(np.zeros(1, np.float32)).shape == (1,)
 
 

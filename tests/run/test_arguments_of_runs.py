@@ -12,12 +12,13 @@ from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
 import etude
-from etude import Linear, Run, Setup
+from etude import Execution, Linear, Run
 from etude.algorithms import ALGORITHMS, DQN, PPO, DQNConfig
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import INSTEAD
+from etude.explore import EpsilonGreedy
 from etude.presets import lookup
-from etude.training.assembly.agents import AS_SAVED, OF_ENVIRONMENT, OWN
+from etude.training.description import BY_ITSELF, OF_ENVIRONMENT, OWN, Environment
 from etude.training.schedule import Schedule
 
 
@@ -67,22 +68,52 @@ def test_a_run_says_whether_there_is_a_preset_for_it():
     assert told == {"CartPole-v1": True, "Acrobot-v1": lookup("dqn", "Acrobot-v1") is not None, Counted: False}
 
 
-def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedule():
-    def defaults(function, *others):
-        parameters = inspect.signature(function).parameters.values()
-        named = [one for one in parameters if one.kind is one.KEYWORD_ONLY and one.name not in others]
-        return {one.name: one.default for one in named}
-
-    def of_fields(kind):
-        return {field.name: field.default for field in dataclasses.fields(kind)}
-
-    assert defaults(Run.__init__, *OWN, *OF_ENVIRONMENT) == of_fields(Setup)
-    assert defaults(Run.train) == of_fields(Schedule)
-    changeable = ["explorer", "rewrite", *OF_ENVIRONMENT, *of_fields(Setup)]
-    # A checkpoint does not choose the cluster that a loaded run connects to.
-    assert defaults(etude.load, "trust") == {**dict.fromkeys(changeable, AS_SAVED), "ray": None}
+def test_what_a_run_is_asked_for_is_said_once():
     given = inspect.signature(Run.__init__).parameters
-    assert {*OWN, *OF_ENVIRONMENT} <= given.keys()
+    assert {name: given[name].default for name in BY_ITSELF} == {
+        field.name: field.default for field in dataclasses.fields(Execution) if field.name in BY_ITSELF
+    }
+    assert {*OWN, *BY_ITSELF, "execution", "run_dir"} <= given.keys()
+    # A checkpoint does not choose the cluster that a loaded run connects to.
+    assert not {"ray", "strategy"} & Execution(workers=2, ray="local").plain().keys()
+
+
+OLD = {
+    "keep_info": ((), r"execution=etude.Execution\(keep_info=\.\.\.\)"),
+    "device": ("cpu", r"execution=etude.Execution\(device=\.\.\.\)"),
+    "env_args": ({}, r"env=etude.Environment\(ENV, args=\.\.\.\)"),
+    "wrappers": ([], r"env=etude.Environment\(ENV, wrappers=\.\.\.\)"),
+    "frame_stack": (1, r"env=etude.Environment\(ENV, frame_stack=\.\.\.\)"),
+    "explorer": (EpsilonGreedy(0.1), r"execution=etude.Execution\(explorer=\.\.\.\)"),
+    "rewrite": ([], r"execution=etude.Execution\(rewrite=\.\.\.\)"),
+    "overlap": (False, r"execution=etude.Execution\(overlap=\.\.\.\)"),
+}
+
+
+@pytest.mark.parametrize("name", OLD)
+def test_arguments_that_are_fields_of_an_object_now_work_and_are_answered_with_the_new_form(name):
+    value, new = OLD[name]
+    with pytest.warns(DeprecationWarning, match=rf"Run\({name}=\.\.\.\) goes in the next version. Write {new}") as told:
+        old = tiny(**{name: value})
+    assert told[0].filename.endswith(("run_makers.py", __file__))
+    if name in OF_ENVIRONMENT:
+        new = tiny(env=Environment(Counted, **{OF_ENVIRONMENT[name]: value}))
+    else:
+        new = tiny(execution=Execution(**{name: value}))
+    with old, new:
+        assert old.description() == new.description()
+
+
+def test_keywords_of_a_run_come_before_those_of_its_execution():
+    with tiny(execution=Execution(device="cpu", environments=6), environments=2) as run:
+        assert (run.setup.device, run.setup.environments) == ("cpu", 2)
+    with pytest.raises(ConfigError, match="execution = 3; expected an etude.Execution"):
+        tiny(execution=3)
+
+
+def test_a_run_is_described_by_what_makes_one_like_it():
+    with tiny(environments=2, seed=5) as run, Run.of(run.described()) as again:
+        assert again.description() == run.description()
 
 
 # -- what is called otherwise elsewhere --------------------------------------------------------------------------------
@@ -99,7 +130,7 @@ def test_a_run_its_training_and_loading_write_out_the_fields_of_setup_and_schedu
         ("n_steps", "rollout"),
         ("clip_param", "clip_range"),
         ("critic", r"network=etude.ActorCritic\(actor="),
-        ("env_kwargs", "env_args"),
+        ("env_kwargs", "args="),
         ("learning_rat", "learning_rate"),
     ],
 )
@@ -170,7 +201,12 @@ def test_an_algorithm_is_a_name_or_an_agent():
 
 
 def test_what_the_table_names_is_there():
-    known = {name for _, config in ALGORITHMS.values() for name in fields(config)} | fields(Setup) | fields(Schedule)
+    known = (
+        {name for _, config in ALGORITHMS.values() for name in fields(config)}
+        | fields(Execution)
+        | fields(Schedule)
+        | fields(Environment)
+    )
     known |= {*OWN, *OF_ENVIRONMENT, "steps", "callbacks", "env", "episodes", *vars(Run)}
     known |= set(inspect.signature(Run.__init__).parameters)
     with tiny() as run:

@@ -14,8 +14,8 @@ from etude.base.errors import ConfigError, MissingExtra
 from etude.envs import ConfiguredEnvironment
 from etude.envs.registry import imported_by
 from etude.presets import ATARI, ATARI_PREPROCESSING
-from etude.training.assembly.agents import environment_for
 from etude.training.assembly.described import environment_from
+from etude.training.description import OF_ENVIRONMENT, Environment
 
 PONG = "ALE/Pong-v5"
 WRAPPERS = ATARI_PREPROCESSING.wrappers
@@ -41,14 +41,14 @@ class Payday(gym.Env):
 
 def test_a_game_is_preprocessed_unless_wrappers_are_given():
     expected = ConfiguredEnvironment(PONG, {"frameskip": 1}, WRAPPERS, 4)
-    assert environment_for(PONG, None, None, None) == expected
-    assert environment_for(f"ale_py:{PONG}", {"mode": 1}, None, 2) == ConfiguredEnvironment(
+    assert Environment(PONG).configured() == expected
+    assert Environment(f"ale_py:{PONG}", {"mode": 1}, None, 2).configured() == ConfiguredEnvironment(
         f"ale_py:{PONG}", {"frameskip": 1, "mode": 1}, WRAPPERS, 2
     )
-    assert environment_for(PONG, None, [], None) == PONG
-    assert environment_for("CartPole-v1", None, None, None) == "CartPole-v1"
+    assert Environment(PONG, wrappers=[]).configured() == PONG
+    assert Environment("CartPole-v1").configured() == "CartPole-v1"
     with pytest.raises(ConfigError, match="env_args = 3"):
-        environment_for(PONG, 3, None, None)
+        Environment(PONG, 3).configured()
 
 
 def test_a_wrapper_that_presets_name_needs_no_trust():
@@ -129,4 +129,4 @@ def test_a_run_that_was_saved_before_presets_wrapped_environments_gains_no_wrapp
     for name in ("wrappers", "wrappers_are_named", "environment_args", "frame_stack"):
         described.pop(name)
     env, made_with = environment_from(described, None, {})
-    assert environment_for(env, made_with["env_args"], made_with["wrappers"], made_with["frame_stack"]) == PONG
+    assert Environment(env, *(made_with[name] for name in OF_ENVIRONMENT)).configured() == PONG

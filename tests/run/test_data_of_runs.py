@@ -16,8 +16,8 @@ from etude.base.errors import CheckpointError, ConfigError, DataError
 from etude.base.events import Collected, Learned
 from etude.examples.point import PointWorld
 from etude.replay import Buffer, MixedReplay
+from etude.training.description import Execution
 from etude.training.kinds import kind_for
-from etude.training.setup import Setup
 from etude.training.sources import SAMPLER
 
 SAC_TINY = SACConfig(network=Mlp((4,)), learning_starts=16, train_every=8, batch_size=9, buffer_size=500)
@@ -162,7 +162,7 @@ def test_sequences_are_mixed_where_no_state_is_stored(cart):
 
 def test_a_run_of_its_own_loop_has_the_data(cart):
     parts = etude.assemble(
-        "dqn", "CartPole-v1", total=100, config=DQN_TINY, data=mixed(cart), setup=Setup(engine="torch")
+        "dqn", "CartPole-v1", total=100, config=DQN_TINY, data=mixed(cart), execution=Execution(engine="torch")
     )
     assert len(parts.replay.buffers["recorded"]) == len(cart)
     parts.rollout.close()

@@ -38,6 +38,7 @@ from etude.explore import (
 )
 from etude.multi_agent import Alternate
 from etude.run import from_state
+from etude.training.description import Execution
 
 NOISY = dataclasses.replace(DQN_TINY, network=Mlp((4,), noisy=0.5), epsilon=0.0)
 
@@ -111,7 +112,7 @@ def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
     algorithm, config, env, explorer, message
 ):
     with pytest.raises(ConfigError, match=message):
-        Run(algorithm, env, config=config, explorer=explorer, engine="torch")
+        Run(algorithm, env, config=config, engine="torch", execution=Execution(explorer=explorer))
 
 
 # -- samples that are alike from step to step --------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from etude.algorithms import ApexDQNConfig, DDPGConfig, DQNConfig, R2D2Config
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.events import Learned
 from etude.presets import POINT, PRESETS
+from etude.training.description import Environment
 
 TINY = {"network": Mlp((4,)), "batch_size": 16, "learning_starts": 40, "train_every": 8, "buffer_size": 500}
 BITS = 4
@@ -162,7 +163,7 @@ def test_a_wrapper_that_changes_rewards_but_not_those_of_goals_is_told_once(wrap
     config = DQNConfig(**TINY, hindsight="future")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        with Run("dqn", BitFlip, config=config, wrappers=[wrapper], engine="torch", seed=1) as run:
+        with Run("dqn", Environment(BitFlip, wrappers=[wrapper]), config=config, engine="torch", seed=1) as run:
             run.train(120)
     found = [str(each.message) for each in told if "compute_reward gives" in str(each.message)]
     assert len(found) == warned

@@ -76,7 +76,14 @@ def test_what_is_missing_is_nan_with_one_warning(settings):
 
 def test_whole_episodes_keep_them_too():
     for settings in ({}, {"workers": 3}):
-        with etude.Run("reinforce", Informed, environments=3, engine="torch", keep_info=("x",), **settings) as run:
+        with etude.Run(
+            "reinforce",
+            Informed,
+            environments=3,
+            engine="torch",
+            execution=etude.Execution(keep_info=("x",)),
+            **settings,
+        ) as run:
             found, _ = collected(run, 60)
         assert [part["info.x"][-1, 0] for part in found] == [1.0] * len(found)
 
@@ -207,4 +214,4 @@ def test_names_that_cannot_be_kept_are_refused(wrong):
 
 def test_runs_that_collect_no_steps_refuse_to_keep_info():
     with pytest.raises(ConfigError, match=r"keep_info = \('x',\) is read from collected steps; A3C collects none"):
-        etude.Run("a3c", "CartPole-v1", keep_info=("x",))
+        etude.Run("a3c", "CartPole-v1", execution=etude.Execution(keep_info=("x",)))

@@ -23,6 +23,7 @@ from etude.base.events import Collected, Learned, Warned
 from etude.multi_agent import League
 from etude.rewrite import RND
 from etude.run import from_state
+from etude.training.description import Environment, Execution
 
 STEPS = 50  # of 2 environments, and within a rollout of ppo and a3c
 
@@ -114,8 +115,16 @@ def test_a_time_step_that_was_not_complete_does_not_shift_those_of_other_environ
 
 
 def test_what_counts_by_environment_is_as_large_as_there_are_environments():
-    with Run("ppo", "CartPole-v1", environments=4, rollout_length=8, engine="torch", normalize_reward=True,
-             network=NETWORK, rewrite=RND(network=NETWORK, batch_size=8)) as run:  # fmt: skip
+    with Run(
+        "ppo",
+        "CartPole-v1",
+        environments=4,
+        rollout_length=8,
+        engine="torch",
+        normalize_reward=True,
+        network=NETWORK,
+        execution=Execution(rewrite=RND(network=NETWORK, batch_size=8)),
+    ) as run:
         run.train(64)
         state = copy.deepcopy(run.state())
     for environments in (2, 7):
@@ -299,7 +308,9 @@ def test_images_and_stacked_frames_move_to_other_environments():
         def step(self, action):
             return np.full((36, 36, 1), 9, np.uint8), 1.0, False, False, {}
 
-    with Run("dqn", make, frame_stack=2, learning_starts=8, batch_size=4, buffer_size=60, engine="torch") as run:
+    with Run(
+        "dqn", Environment(make, frame_stack=2), learning_starts=8, batch_size=4, buffer_size=60, engine="torch"
+    ) as run:
         run.train(20)
         state = copy.deepcopy(run.state())
     with from_state(state, make, environments=2, buffer_size=100) as run:

@@ -13,6 +13,7 @@ import etude
 from etude import Mlp, Run, cli
 from etude.algorithms import PPOConfig
 from etude.base.errors import ConfigError
+from etude.training.description import Environment
 
 
 class Ordered(gym.Env):
@@ -72,6 +73,6 @@ def test_entries_are_left_out_by_name_also_after_loading(tmp_path):
         assert run.act({"order": "left", "noise": np.zeros(1, np.float32)}) in (0, 1)
     for wrapper, env in (("drop:mission", Ordered), ("drop:order", "CartPole-v1"), ("drop:a", "mpe2:simple_spread_v3")):
         with pytest.raises(ConfigError, match=f"{wrapper} leaves an entry out of Dict observations"):
-            Run("ppo", env, wrappers=[wrapper])
+            Run("ppo", Environment(env, wrappers=[wrapper]))
     with pytest.raises(ConfigError, match="several entries"):
-        Run("ppo", Ordered, wrappers=["drop:order", "drop:noise"])
+        Run("ppo", Environment(Ordered, wrappers=["drop:order", "drop:noise"]))

@@ -16,6 +16,7 @@ from etude.base.seeding import generator
 from etude.config import Config
 from etude.losses.distributions import UNMASKED, of_choices
 from etude.replay import Buffer, Ring
+from etude.training.description import Execution
 from etude.training.kinds import LearningKind
 from etude.training.schedule import UpdatesDue
 
@@ -306,7 +307,9 @@ class Dreamer(Sweeper):
 
 
 def test_a_replay_an_explorer_and_a_rollout_of_ones_own_are_used_as_they_are():
-    with Run(Dreamer(SweepConfig()), Bandit, engine="torch", explorer=InTurn(), environments=4) as run:
+    with Run(
+        Dreamer(SweepConfig()), Bandit, engine="torch", environments=4, execution=Execution(explorer=InTurn())
+    ) as run:
         untrained = run.engine.weights()
         run.train(400)
         replay = run.learner.replay

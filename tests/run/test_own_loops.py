@@ -36,8 +36,8 @@ def test_the_loops_of_the_page_are_short_and_give_the_weights_of_a_run(code, alg
 
 def test_parts_are_made_with_workers_hyperparameters_and_an_explorer():
     explorer = etude.explore.Boltzmann(0.5)
-    setup = etude.Setup(seed=3, workers=2, environments=2)
-    parts = etude.assemble("dqn", "CartPole-v1", total=100, setup=setup, explorer=explorer, gamma=0.9)
+    execution = etude.Execution(seed=3, workers=2, environments=2, explorer=explorer)
+    parts = etude.assemble("dqn", "CartPole-v1", total=100, execution=execution, gamma=0.9)
     try:
         steps = parts.rollout.collect(5, 0)
         assert steps.shape == (5, 2)
@@ -58,7 +58,7 @@ def test_terms_of_a_loss_that_read_recorded_data_have_it_in_a_loop_of_ones_own()
 
     config = etude.algorithms.PPOConfig(network=etude.Mlp((4,)), rollout_length=16, minibatch_size=16, epochs=1)
     agent = etude.Auxiliary(etude.algorithms.PPO(config), cloning, etude.record("CartPole-v1", 2), name="cloning")
-    parts = etude.assemble(agent, "CartPole-v1", total=16, setup=etude.Setup(environments=1))
+    parts = etude.assemble(agent, "CartPole-v1", total=16, execution=etude.Execution(environments=1))
     try:
         parts.learner.take(parts.rollout.collect(16, 0))
         assert "cloning" in parts.learner.learn_if_due().metrics

@@ -12,7 +12,7 @@ from thread_processes import in_processes
 import etude
 from etude.base.errors import CallbackError, ConfigError, EnvironmentFault, ReplicaError
 from etude.base.events import Learned
-from etude.training.setup import Setup
+from etude.training.description import Execution
 from etude.workers.supervisor import WorkerSupervisor
 
 pytest.importorskip("torch")
@@ -199,7 +199,7 @@ class Broken:
 
 def test_an_environment_that_fails_in_one_process_fails_the_run_in_all_of_them(monkeypatch):
     def body(rank):
-        return etude.Run("ppo", Broken(), **SMALL, devices=2, **CASES["ppo"]).train(64)
+        return etude.Run("ppo", Broken(), execution=etude.Execution(devices=2), **SMALL, **CASES["ppo"]).train(64)
 
     first, second = in_processes(2, monkeypatch, body)
     assert isinstance(first, EnvironmentFault) and "a cable came loose" in str(first)
@@ -386,4 +386,4 @@ def test_there_is_an_environment_in_each_process_where_nobody_says_how_many(monk
 @pytest.mark.parametrize("devices", [0, -1, True, "two", 1.5])
 def test_devices_are_a_number_or_all(devices):
     with pytest.raises(ConfigError, match="devices = "):
-        Setup(devices=devices)
+        Execution(devices=devices)

@@ -16,6 +16,7 @@ from etude.base.errors import CallbackError, CheckpointError, ConfigError
 from etude.base.events import Collected
 from etude.rewrite import Rewriter
 from etude.run import from_state
+from etude.training.description import Execution
 
 OVERLAP = {"workers": 2, "overlap": True}
 PLACES = [("dqn", {}), ("ppo", {}), ("ppo", {"workers": 2}), ("dqn", OVERLAP)]
@@ -203,7 +204,9 @@ def test_a_rewriter_that_raises_ends_the_run_which_is_saved_and_loses_nothing(al
 
 def test_whole_episodes_that_could_not_be_rewritten_come_again():
     def run(rewrite):
-        return Run("reinforce", "CartPole-v1", environments=3, engine="torch", seed=1, rewrite=rewrite)
+        return Run(
+            "reinforce", "CartPole-v1", environments=3, engine="torch", seed=1, execution=Execution(rewrite=rewrite)
+        )
 
     whole, failing = run(shaped), run(Failing(5))
     whole.train(150)
@@ -288,19 +291,19 @@ def test_observations_and_actions_may_be_relabelled():
 )
 def test_where_other_steps_are_learned_from_rewriting_is_refused(algorithm, more, said):
     with pytest.raises(ConfigError, match=said):
-        Run(algorithm, "CartPole-v1", rewrite=zeroed, engine="torch", **more)
+        Run(algorithm, "CartPole-v1", engine="torch", execution=Execution(rewrite=zeroed), **more)
 
 
 def test_hindsight_and_imitation_refuse_rewriting():
     from etude.presets import POINT
 
     with pytest.raises(ConfigError, match="rewrite= changes rewards that hindsight = 'future' computes again"):
-        Run("ddpg", POINT, rewrite=zeroed, engine="torch", hindsight="future")
+        Run("ddpg", POINT, engine="torch", hindsight="future", execution=Execution(rewrite=zeroed))
     data = etude.record("CartPole-v1", 1)
     with pytest.raises(ConfigError, match="GAIL learns from rewards of its own model"):
-        Run("gail", "CartPole-v1", data=data, rewrite=zeroed, engine="torch")
+        Run("gail", "CartPole-v1", data=data, engine="torch", execution=Execution(rewrite=zeroed))
     with pytest.raises(ConfigError, match="BC collects none"):
-        Run("bc", "CartPole-v1", data=data, rewrite=zeroed, engine="torch")
+        Run("bc", "CartPole-v1", data=data, engine="torch", execution=Execution(rewrite=zeroed))
 
 
 @pytest.mark.parametrize(
@@ -324,7 +327,14 @@ def test_the_rewards_of_several_agents_are_rewritten():
         seen.append(steps.reward.shape)
         return dataclasses.replace(steps, reward=steps.reward / 2)
 
-    with Run("ppo", "mpe2:simple_spread_v3", config=PPO_TINY, environments=2, engine="torch", rewrite=halved) as run:
+    with Run(
+        "ppo",
+        "mpe2:simple_spread_v3",
+        config=PPO_TINY,
+        environments=2,
+        engine="torch",
+        execution=Execution(rewrite=halved),
+    ) as run:
         run.train(64)
     assert seen[0] == (16, 2, 3)
 

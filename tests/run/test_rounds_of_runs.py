@@ -15,6 +15,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Collected, Evaluated, Finished, Learned, Saved, Started
 from etude.checkpoint.run_directory import RunDirectory
 from etude.engines.numpy import NumpyEngine
+from etude.training.description import Execution
 
 CONFIGS = {
     "reinforce": ReinforceConfig(network=Mlp((4,))),
@@ -133,7 +134,9 @@ def test_evolution_refuses_native_simulators_and_networks_that_numpy_does_not_co
 
 def test_unrolls_are_collected_while_they_are_learned_from():
     config = IMPALAConfig(network=Mlp((4,)), rollout_length=5)
-    with Run("impala", Counted, config=config, environments=4, workers=2, overlap=True, engine="torch") as run:
+    with Run(
+        "impala", Counted, config=config, environments=4, workers=2, engine="torch", execution=Execution(overlap=True)
+    ) as run:
         events = list(run.steps(400))
     assert run.step == 400
     kl = [event.metrics["approx_kl"] for event in of_kind(events, Learned)]

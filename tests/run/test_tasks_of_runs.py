@@ -211,7 +211,7 @@ def test_environments_that_take_no_tasks_are_refused_before_a_step():
             run.set_task(1)
         run.train(24)
     with (
-        etude.Run("dqn", "CartPole-v1", environments=2, vectorization="native") as run,
+        etude.Run("dqn", "CartPole-v1", environments=2, execution=etude.Execution(vectorization="native")) as run,
         pytest.raises(ConfigError, match="CartPole-v1 is stepped as one vectorised simulator.*vectorization='loop'"),
     ):
         run.set_task(1)

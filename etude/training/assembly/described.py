@@ -43,11 +43,10 @@ from etude.networks import ActorCritic
 from etude.protocols import Explorer
 from etude.serving import preset_name
 from etude.training.assembly.agents import agent_for
-from etude.training.assembly.exploration import described as plain_explorer
-from etude.training.assembly.parts import described as plain_rewriters
+from etude.training.assembly.exploration import plain_explorer, plain_rewriters
+from etude.training.description import Execution, RunDescription
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.kinds.by_policy import PolicyLearning
-from etude.training.setup import Setup
 from etude.training.sources import check_sources
 
 
@@ -67,7 +66,7 @@ def describe(
         "functions": functions,
         "explorer": plain_explorer(given),
         "policies": plain_policies(context.agent, engine.spaces),
-        "setup": _plain_setup(context.setup),
+        "setup": context.setup.plain(),
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),
@@ -78,14 +77,6 @@ def describe(
         "data": None if data is None else data.summary(),
         **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
     }
-
-
-def _plain_setup(setup: Setup) -> dict[str, Any]:
-    """All but a strategy, which is of one process, and the address of a cluster: a checkpoint must not choose where a
-    run that is loaded sends its data."""
-    plain = {**dataclasses.asdict(dataclasses.replace(setup, strategy=None)), "keep_info": list(setup.keep_info)}
-    del plain["strategy"], plain["ray"]
-    return plain
 
 
 def plain_members(agent: Agent) -> dict[str, Any]:
@@ -133,11 +124,6 @@ def _member_from(policy: str, plain: dict[str, Any]) -> Any:
         return from_saved(League, Stored(plain["league"], f"description/learners/{policy}/league"))
     agent = find(plain["algorithm"])[0](config_from(plain))
     return FrozenAgent(agent, plain["identity"], plain["path"]) if plain["kind"] == FROZEN else agent
-
-
-def train_only_from(described: dict[str, Any]) -> Any:
-    """Which policies of a run learn when, from its description."""
-    return from_saved(Alternate | tuple[str, ...] | None, Stored(described.get("train_only"), "description/train_only"))
 
 
 def plain_config(config: Any) -> tuple[dict[str, Any], dict[str, str]]:
@@ -190,7 +176,7 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
     for function in held["functions"].table().values():
         function.text()
     setup = held["setup"].table()
-    from_saved(Setup, Stored({**held["setup"].value, "class": "Setup"}, "description/setup"))
+    from_saved(Execution, Stored({**held["setup"].value, "class": "Execution"}, "description/setup"))
     if whole["rollout"].value is not None:  # before as many environments are made
         environments = whole["rollout"].fields(("environments",), whole["rollout"].table())["environments"].table()
         setup["environments"].whole(len(environments), len(environments))
@@ -339,15 +325,17 @@ def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
 
 
 def policies_from(described: dict[str, Any]) -> Policies | None:
-    """The policies in a run's description."""
-    plain = described.get("policies")
-    return None if plain is None else Policies(**plain)
+    """The policies in a run's description, with those that learn when."""
+    plain, turns = described.get("policies"), Stored(described.get("train_only"), "description/train_only")
+    of_several = "learners" in described
+    train_only = from_saved(Alternate | tuple[str, ...] | None, turns) if of_several else None
+    return None if plain is None else Policies(**plain, train_only=train_only)
 
 
-def agents_for(
-    algorithm: Any, environment: Any, config: Any, spaces: Spaces, policies: Any, train_only: Any
-) -> tuple[str, Agent]:
-    """(name, agent) of a run. algorithm: that of all policies, or a dict of what each policy is. Others: see `Run`."""
+def agents_for(made: RunDescription, spaces: Spaces) -> tuple[str, Agent]:
+    """(name, agent) of a run in an environment of these spaces."""
+    algorithm, environment, config, policies = made.algorithm, made.named_environment, made.config, made.policies
+    train_only = policies.train_only if isinstance(policies, Policies) else None
     if not isinstance(algorithm, Mapping):
         if train_only is not None:
             raise ConfigError(

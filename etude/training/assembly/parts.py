@@ -6,117 +6,30 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+import warnings
 from typing import Any, NamedTuple
 
 import etude.presets as presets
 from etude.agent import Agent
-from etude.algorithms import ALGORITHMS
-from etude.base.checks import Stored
+from etude.algorithms import ALGORITHMS, find
 from etude.base.errors import ConfigError
 from etude.base.events import Started
-from etude.base.schedules import Linear
-from etude.base.seeding import generator
 from etude.base.spaces import Spaces
-from etude.checkpoint.config_json import from_saved, to_json
 from etude.engines.replicas import Replicas
-from etude.envs import action_space_of
+from etude.envs import Translation, action_space_of
 from etude.explore.explorer import with_log_prob
-from etude.offline.loading import RecordedData, load_data
+from etude.offline.loading import load_data
 from etude.protocols import Engine, Explorer, ProcessGroup, Replay, Rollout
-from etude.rewrite import SPECS, RewriterContext, Rewriters, RewriterSpec
 from etude.training.assembly import exploration
-from etude.training.assembly.agents import (
-    agent_for,
-    check_collects_steps,
-    environment_for,
-    fitted,
-    takes_data,
-    with_hyperparameters,
-)
-from etude.training.assembly.exploration import explorer_for
-from etude.training.assembly.replicas import check_divisible, divided_environments
-from etude.training.kinds import TrainingContext, environment_count, kind_of
-from etude.training.kinds.kind import check_rewriting
+from etude.training.assembly.agents import check_collects_steps, fitted, takes_data
+from etude.training.assembly.described import agents_for
+from etude.training.assembly.exploration import as_rewriters, explorer_for, rewriters_for
+from etude.training.assembly.replicas import check_divisible, divided_environments, replicas_for
+from etude.training.description import Execution, RunDescription, advise
+from etude.training.kinds import LearningKind, TrainingContext, environment_count, kind_for, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Collection
-from etude.training.setup import Setup
 from etude.training.sources import Sources, sources_for
-
-
-def as_rewriters(given: Any) -> tuple[Any, ...]:
-    """One rewriter, or an iterable of them, as a tuple. ConfigError for what is none."""
-    if given is None:
-        return ()
-    single = callable(given) or isinstance(given, RewriterSpec)
-    found = tuple(given) if isinstance(given, Iterable) and not single else (given,)
-    for each in found:
-        if isinstance(each, type):
-            raise ConfigError(f"rewrite = {each.__name__} is a class; make one: {each.__name__}(...).")
-        if not callable(each) and not isinstance(each, RewriterSpec):
-            raise ConfigError(
-                f"rewrite = {each!r}; expected functions of Steps that return Steps, or objects of classes derived "
-                "from etude.rewrite.Rewriter, such as RND()."
-            )
-    return found
-
-
-def rewriters_for(
-    given: tuple[Any, ...], context: TrainingContext, make_engine: Callable[[Agent, int], Engine]
-) -> Rewriters | None:
-    """What rewrites the steps of a run; None where nothing does. ConfigError where the agent learns from other steps.
-
-    make_engine: an engine of the run's framework for another agent and a seed.
-    """
-    if not given:
-        return None
-    check_rewriting(kind_of(context.agent), context)
-    spaces, names, found = context.engine.spaces, _names(given), {}
-    for number, (name, each) in enumerate(zip(names, given, strict=True)):
-        if isinstance(each, RewriterSpec):
-            seed = int(generator(context.setup.seed, "rewriter", number).integers(2**31))
-            each = each.build(RewriterContext(name, spaces, context.count, seed, make_engine))
-        found[name] = each
-    return Rewriters(found, spaces)
-
-
-def described(given: tuple[Any, ...]) -> list[Any]:
-    """Rewriters as plain data; those that etude does not know, by their names alone."""
-    return [
-        to_json(each) if type(each) in SPECS else {"given": name}
-        for name, each in zip(_names(given), given, strict=True)
-    ]
-
-
-def rewriters_from(described: dict[str, Any]) -> tuple[Any, ...]:
-    """The rewriters in a run's description; ConfigError where they have to be given again."""
-    plain = Stored(described.get("rewrite", []), "description/rewrite").items()
-    if own := [each.table()["given"].text() for each in plain if "given" in each.table()]:
-        raise ConfigError(
-            f"This run rewrites its steps with {', '.join(own)}, which is not in its checkpoints: give rewrite=[...] "
-            "again, all of it and in the same order, or rewrite=None to go on without."
-        )
-    return tuple(_spec_from(each) for each in plain)
-
-
-def _spec_from(saved: Stored) -> Any:
-    found = from_saved(Any, saved, (*SPECS, Linear))
-    if not isinstance(found, RewriterSpec):
-        saved.refuse("a rewriter")
-    return found
-
-
-def _names(given: Iterable[Any]) -> list[str]:
-    """A name for each rewriter; several of one name are numbered."""
-    names: list[str] = []
-    for each in given:
-        base = name = each.name if isinstance(each, RewriterSpec) else getattr(each, "__name__", type(each).__name__)
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{base}_{number}"
-        names.append(name)
-    return names
 
 
 class LogProbRequest:
@@ -137,43 +50,50 @@ class LogProbRequest:
 
 
 class RunParts(NamedTuple):
-    """What trains an agent. learner, collecting: the two halves of the loop."""
+    """What trains an agent. learner, collecting: the two halves of the loop. translation: between the environment's units
+    and the agent's. rewrite: the rewriters that were given."""
 
+    algorithm: str
+    context: TrainingContext
+    translation: Translation
+    rewrite: tuple[Any, ...]
     learner: Any  # a `RunLearning`, with what its kind of learning has
     collecting: Collection
     log_prob: LogProbRequest
 
 
-def context_for(
-    agent: Agent,
-    engine: Engine,
-    environment: Any,
-    setup: Setup,
-    data: Sources | None,
-    group: ProcessGroup | None = None,
-) -> TrainingContext:
-    """What the parts of a run are made from, with the recorded data that terms of the agent's losses read. group: the
-    processes that train the run, where there are several."""
-    terms: dict[str, RecordedData] = {}
-    if agent.recorded:
-        action = action_space_of(environment)
-        terms = {name: load_data(own.data, engine.spaces, action) for name, own in agent.recorded.items()}
-    return TrainingContext(agent, engine, environment, setup, data, terms, group)
+def context_for(made: RunDescription) -> tuple[str, TrainingContext, Translation]:
+    """(the name of the algorithm, what the parts of a run are made from, what translates between the units of the
+    environment and those of the agent)."""
+    given = made.execution
+    environment = made.environment.configured()
+    algorithm, agent, environment, spaces, translation = fitted(environment, functools.partial(agents_for, made))
+    agent, sources = data_for(made.data, agent, environment, spaces)
+    exploration.check(agent, given.explorer, spaces)
+    replicas = replicas_for(agent, given)
+    execution = with_environments(given, algorithm, agent, made.named_environment, replicas)
+    engine = kind_of(agent).make_engine(agent, spaces, execution, replicas)
+    terms = {name: load_data(own.data, spaces, action_space_of(environment)) for name, own in agent.recorded.items()}
+    group = None if replicas is None else replicas.group
+    context = TrainingContext(agent, engine, environment, execution, sources, terms, group)
+    return algorithm, context, translation
 
 
-def run_parts(context: TrainingContext, explorer: Explorer | None, rewrite: tuple[Any, ...]) -> RunParts:
-    """The parts of a run. explorer: the one that the user gave. rewrite: rewriters, from `as_rewriters`."""
+def run_parts(made: RunDescription) -> RunParts:
+    """The parts of a run: its environment, spaces, agent, engine, replay, rollout and learner, as a loop takes them."""
+    algorithm, context, translation = context_for(made)
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
+    rewrite = as_rewriters(made.execution.rewrite)
     rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
     learner, log_prob = kind.make_learner(context, rewriters), LogProbRequest(context.group)
 
     def make_explorer(total: int) -> Explorer:
-        found = explorer_for(agent, engine.spaces, explorer, total, context.count)
+        found = explorer_for(agent, engine.spaces, made.execution.explorer, total, context.count)
         return with_log_prob(found) if log_prob.asked else found
 
     make_rollout = functools.partial(kind.rollout, context) if kind.steps_environments else None
     collecting = Collection(make_explorer, make_rollout, engine.spaces, context.count, context.setup.seed)
-    return RunParts(learner, collecting, log_prob)
+    return RunParts(algorithm, context, translation, rewrite, learner, collecting, log_prob)
 
 
 def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
@@ -182,14 +102,9 @@ def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
     return kind_of(context.agent).make_engine(agent, context.engine.spaces, setup)
 
 
-def engine_for(agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
-    """The engine that evaluates and trains an agent. replicas: on several devices, from `replicas_for`."""
-    return kind_of(agent).make_engine(agent, spaces, setup, replicas)
-
-
 def with_environments(
-    setup: Setup, algorithm: str, agent: Agent, environment: Any, replicas: Replicas | None = None
-) -> Setup:
+    setup: Execution, algorithm: str, agent: Agent, environment: Any, replicas: Replicas | None = None
+) -> Execution:
     """The setup with the number of environments that are stepped in parallel: where nobody says how many, at least one
     in each process. ConfigError where an agent of this kind cannot be trained with it."""
     kind_of(agent).check(agent, setup)
@@ -248,39 +163,33 @@ class Assembled(NamedTuple):
 
 
 def assemble(
-    algorithm: str | Agent,
-    env: Any,
-    *,
-    total: int,
-    config: Any = None,
-    data: Any = None,
-    explorer: Explorer | None = None,
-    setup: Setup | None = None,
-    **hyperparameters: Any,
+    algorithm: str | Agent, env: Any, *, total: int, execution: Execution | None = None, **further: Any
 ) -> Assembled:
     """The parts that `Run` would train with, for a loop of one's own. Close the rollout in the end.
 
-    total: environment steps that schedules are stretched over. setup: seed, engine, environments, workers and what else
-    `Setup` has. Other arguments: see `Run`. Raises ConfigError for algorithms that learn from recorded data alone.
+    total: environment steps that schedules are stretched over. execution, further: see `Run`. Raises ConfigError for
+    algorithms that learn from recorded data alone.
     """
-    config = with_hyperparameters(algorithm, env, config, hyperparameters)
-    given = environment_for(env, None, None, None)
-    name, agent, environment, spaces, _ = fitted(given, lambda spaces: agent_for(algorithm, given, config, spaces))
-    _require_rollout(agent)
-    agent, sources = data_for(data, agent, environment, spaces)
-    _require_rollout(agent)  # others too learn from recorded data alone where there is no more
-    exploration.check(agent, explorer, spaces)
-    setup, kind = with_environments(setup or Setup(), name, agent, env), kind_of(agent)
-    engine = engine_for(agent, spaces, setup)
-    context = context_for(agent, engine, environment, setup, sources)
+    if "setup" in further:
+        execution = further.pop("setup")
+        warnings.warn("assemble(setup=...) goes in the next version. Write execution=etude.Execution(...).",
+                      DeprecationWarning, stacklevel=2)  # fmt: skip
+    advise("assemble", further)
+    made = RunDescription.of(algorithm, env, {"execution": execution, **further})
+    if not isinstance(algorithm, Agent):
+        agent_class, config_class = find(algorithm)
+        _require_rollout(kind_for(agent_class.__name__, agent_class.learns_from, config_class), agent_class.__name__)
+    _, context, _ = context_for(made)
+    kind, agent = kind_of(context.agent), context.agent
+    _require_rollout(kind, type(agent).__name__)  # others too learn from recorded data alone where there is no more
     learner: Any = kind.make_learner(context)
     learner.progress.total = total
-    explorer = exploration.explorer_for(agent, spaces, explorer, total, context.count)
+    explorer = explorer_for(agent, context.engine.spaces, made.execution.explorer, total, context.count)
     rollout = kind.rollout(context, explorer)
     rollout.load(*learner.exploring_policy())
-    return Assembled(agent, engine, learner.replay, explorer, rollout, learner)
+    return Assembled(agent, context.engine, learner.replay, explorer, rollout, learner)
 
 
-def _require_rollout(agent: Agent) -> None:
-    if not kind_of(agent).steps_environments:
-        raise ConfigError(f"{type(agent).__name__} learns from recorded data alone: there is no rollout. Use a Run.")
+def _require_rollout(kind: LearningKind, name: str) -> None:
+    if not kind.steps_environments:
+        raise ConfigError(f"{name} learns from recorded data alone: there is no rollout. Use a Run.")

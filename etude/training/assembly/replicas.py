@@ -19,14 +19,14 @@ from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
 from etude.engines.replicas import Devices, Replicas, indivisible, launched
 from etude.protocols import ProcessGroup, Weights
+from etude.training.description import Execution
 from etude.training.kinds import kind_of
 from etude.training.loop import Learning
-from etude.training.setup import Setup
 
 SHOWN = 200  # characters of a setting in a message
 
 
-def replicas_for(agent: Agent, setup: Setup) -> Replicas | None:
+def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
     """The devices that an agent is trained on, where they are several; None for one. ConfigError where it cannot be
     trained on several."""
     if setup.strategy is None and (setup.devices is None or setup.devices == 1):
@@ -51,7 +51,7 @@ def replicas_for(agent: Agent, setup: Setup) -> Replicas | None:
     return found
 
 
-def _of_strategy(setup: Setup) -> Replicas:
+def _of_strategy(setup: Execution) -> Replicas:
     """The replicas of a strategy that all take a part of every batch."""
     if setup.engine not in ("auto", "tensorflow") or setup.compiled:
         given = f"engine = {setup.engine!r}" if setup.engine != "auto" else "compiled = True"
@@ -84,7 +84,7 @@ def _configs_reached(config: Any) -> Iterator[Any]:
             yield dataclasses.replace(config, **{name: size})
 
 
-def divided_environments(setup: Setup, count: int, replicas: Replicas) -> int:
+def divided_environments(setup: Execution, count: int, replicas: Replicas) -> int:
     """How many environments a run in several processes has. count: what the preset, or the user, says."""
     processes = 1 if replicas.group is None else replicas.group.size
     least = processes * max(1, setup.workers)

@@ -23,10 +23,10 @@ from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import Advantages, GradientQueue, Ring
 from etude.rollout import LocalActorLearners, PoolOptions, RemoteActorLearners
 from etude.training.adapting import refuse_rules
+from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for, environment_maker
 from etude.training.kinds.on_policy import sampled
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.setup import Setup
 
 
 class AsyncGradientLearning(LearningKind):
@@ -43,7 +43,7 @@ class AsyncGradientLearning(LearningKind):
         "auto, or use loop."
     }
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         refuse_rules(agent.config)
 
     def replay(self, context: TrainingContext) -> Replay:
@@ -90,7 +90,7 @@ class AsyncGradientsSchedule:
         replay.clear()
 
 
-def _check(agent: Agent, engine: Engine, setup: Setup) -> None:
+def _check(agent: Agent, engine: Engine, setup: Execution) -> None:
     """Raise ConfigError where gradients cannot be computed in the rollouts of single environments."""
     name, built = type(agent).__name__, engine.layout.agent
     if setup.overlap:

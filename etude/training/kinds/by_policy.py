@@ -29,12 +29,12 @@ from etude.explore.combined import SampledOpponent
 from etude.multi_agent.by_policy import FrozenAgent, PolicyAgents, PolicyConfigs, renamed_weights
 from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Explorer, Weights
+from etude.training.description import Execution
 from etude.training.kinds import kind_of
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.league import LeagueTable, slots
 from etude.training.learner import Learner
 from etude.training.schedule import RunProgress, check_progress
-from etude.training.setup import Setup
 
 OPTIONAL = ("adapting", "waiting")  # components of a run that hold one of each learner that has it
 LEARNING = ("replay", *OPTIONAL)  # what acting does not need
@@ -246,7 +246,7 @@ class PolicyLearning(LearningKind):
         "rewrite": "rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead."
     }
 
-    def make_engine(self, agent: Any, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Any:
+    def make_engine(self, agent: Any, spaces: Spaces, setup: Execution, replicas: Replicas | None = None) -> Any:
         engines: dict[str, Any] = {}
         for policy in (*agent.learners, *agent.frozen):
             member, own = agent.members[policy], agent.subsets[policy].spaces
@@ -272,7 +272,7 @@ class PolicyLearning(LearningKind):
             engine.of[policy].load(league.weights())
         return PolicyLearners(agent, engine, learners, leagues, names, context.count)
 
-    def check(self, agent: Any, setup: Setup) -> None:
+    def check(self, agent: Any, setup: Execution) -> None:
         for policy in agent.learners:
             member = agent.members[policy]
             kind_of(member).check(member, setup)
@@ -401,7 +401,7 @@ def _own_context(context: TrainingContext, policy: str) -> TrainingContext:
     )
 
 
-def _own_setup(setup: Setup, policy: str) -> Setup:
+def _own_setup(setup: Execution, policy: str) -> Execution:
     """With a seed, and a folder for the replay, that belong to the policy."""
     seed = int(generator(setup.seed, f"policy {policy}").integers(2**31))
     folder = None if setup.replay_folder is None else str(Path(setup.replay_folder) / quote(policy, safe=""))

@@ -23,10 +23,10 @@ from etude.replay import Buffer, ColumnEpochs, EpisodeBatch, EpisodeReturns, Fit
 from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
 from etude.training.adapting import refuse_rules
+from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.on_policy import sampled
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.setup import Setup
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least
 
@@ -94,7 +94,7 @@ class EvolutionStrategiesLearning(EpisodeLearning):
         "are the environment's. Wrap the environment.",
     }
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         refuse_rules(agent.config)
 
     def episode_replay(self, context: TrainingContext) -> Replay:
@@ -146,7 +146,7 @@ class GameLearning(EpisodeLearning):
         size = min(config.minibatch_size or count, count)
         return EpisodesSchedule(config.epochs * (count // size), size)
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         size = agent.config.group_size
         if (setup.environments or self.environments) % size:
             raise ConfigError(

@@ -58,10 +58,10 @@ from etude.rollout import (
 )
 from etude.serving import clients_of
 from etude.training.adapting import Adapting
+from etude.training.description import Execution
 from etude.training.learner import Learner, LearnerParts
 from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
-from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
 from etude.workers.process import ProcessBackend
 from etude.workers.ray import RayBackend
@@ -79,7 +79,7 @@ class TrainingContext:
     agent: Agent
     engine: Engine
     environment: Any
-    setup: Setup
+    setup: Execution
     data: Sources | None = None
     terms: dict[str, RecordedData] = field(default_factory=dict)
     group: ProcessGroup | None = None
@@ -240,7 +240,7 @@ class LearningKind:
     adjusts: ClassVar[tuple[str, ...]] = ()
     refuses: ClassVar[Mapping[str, str]] = {}
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         """Raise ConfigError where a run of this kind cannot be carried out like this."""
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
@@ -249,7 +249,7 @@ class LearningKind:
 
     # -- what learning is made of --------------------------------------------------------------------------------------
 
-    def make_engine(self, agent: Agent, spaces: Spaces, setup: Setup, replicas: Replicas | None = None) -> Engine:
+    def make_engine(self, agent: Agent, spaces: Spaces, setup: Execution, replicas: Replicas | None = None) -> Engine:
         """What evaluates and trains the agent. replicas: the devices, where they are several."""
         return engines.create(
             setup.engine,
@@ -502,6 +502,6 @@ def check_shared_replay(kind: LearningKind, agent: Agent) -> None:
         )
 
 
-def backend_for(setup: Setup) -> ProcessBackend:
+def backend_for(setup: Execution) -> ProcessBackend:
     """Where the workers of a run are."""
     return ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)

@@ -13,9 +13,9 @@ from etude.config import Config, OfflineConfig, PairsConfig
 from etude.protocols import Replay
 from etude.replay import BestEpisodes, Buffer, OneStep, PreferencePairs, Ring, Selector, TokenSequences, View
 from etude.replay.ring import Extras
+from etude.training.description import Execution
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.setup import Setup
 from etude.training.sources import SAMPLER, Sources
 
 
@@ -61,7 +61,7 @@ class OfflineLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OfflineSchedule(config.gradient_steps, config.batch_size)
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         if setup.workers or setup.overlap or setup.environments not in (None, 1):
             raise ConfigError(
                 f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from os import PathLike
@@ -15,14 +16,14 @@ from etude.checkpoint.config_json import from_json
 from etude.report.studies import MemberCurve, draw_evolution, draw_lineage, number_text
 from etude.run import Run, load
 from etude.run.shared_rows import copy_checkpoint
-from etude.training.assembly.agents import environment_for
 from etude.training.assembly.agents import fitted as fitted_agent
 from etude.training.assembly.described import agents_for
+from etude.training.description import RunDescription
 from etude.tuning.evolution.generations import Generations, Tournament, population
 from etude.tuning.evolution.mutations import Mutations, value_at_start
 from etude.tuning.evolution.runs import fitted
 from etude.tuning.evolution.structure import HYPERPARAMETER, ArchitectureLimits, Mutation, hidden_units, shape_of
-from etude.tuning.experiment import Experiment, experiment_from
+from etude.tuning.experiment import described_trials, experiment_from, preset_steps
 from etude.tuning.history import plan_in
 from etude.tuning.journal import NAME, read_lines
 from etude.tuning.segment import trial_folder
@@ -106,9 +107,9 @@ class Evolution(Study):
         if type(every) is not int or every < 1:
             raise ConfigError(f"every = {every!r}; expected a whole number of at least 1, in environment steps.")
         options = {name: further.pop(name) for name in STUDY_OPTIONS if name in further}
-        experiment = Experiment.of(algorithm, env, config, further)
+        made = described_trials(algorithm, env, {"config": config, **further})
         if steps is None:
-            steps = experiment.steps or DEFAULT_GENERATIONS * every
+            steps = preset_steps(made) or DEFAULT_GENERATIONS * every
         if type(steps) is not int or steps < 1:
             raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1, in steps of a member.")
         every = min(every, steps)
@@ -117,11 +118,10 @@ class Evolution(Study):
         while len(seeds) < population:
             drawn = int(rng.integers(2**31))
             seeds += [drawn] * (drawn not in seeds)
-        own = {name: value for name, value in further.items() if name in experiment.options}
+        own = made.options() | ({} if isinstance(made.algorithm, Agent) else {"config": _fitted_config(made)})
         super().__init__(
-            experiment.algorithm, env, {}, steps=steps // every * every, trials=1, seeds=seeds,
+            made.algorithm, made.environment.env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
-            config=None if isinstance(experiment.algorithm, Agent) else _fitted_config(experiment),
             evaluate_every=every, evaluate_episodes=evaluate_episodes, evaluate_seed=int(rng.integers(2**31)),
             target=target, save_every=every, seed=seed, fit=fit_member, **options, **own,
         )  # fmt: skip
@@ -264,16 +264,6 @@ def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
     return curves
 
 
-def _fitted_config(experiment: Experiment) -> Any:
+def _fitted_config(made: RunDescription) -> Any:
     """The config with the networks that the algorithm has on this environment, such as convolutions for images."""
-    options = experiment.options
-    environment = environment_for(
-        experiment.env, *(options.get(name) for name in ("env_args", "wrappers", "frame_stack"))
-    )
-    found = fitted_agent(
-        environment,
-        lambda own: agents_for(
-            experiment.algorithm, experiment.env, experiment.config, own, options.get("policies"), None
-        ),
-    )
-    return found[1].config
+    return fitted_agent(made.environment.configured(), functools.partial(agents_for, made)).agent.config

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.algorithms import ALGORITHMS
 from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import Batch
@@ -20,7 +19,6 @@ from etude.envs import make_environments
 from etude.replay import Buffer, MixedReplay
 from etude.rollout import InProcess
 from etude.run import Run, from_state
-from etude.training.assembly.agents import loading_arguments
 from etude.training.learner import Learner
 from etude.tuning.evolution.generations import Tournament
 from etude.tuning.evolution.mutations import Mutations
@@ -46,12 +44,13 @@ def mutated(run: Run, mutations: Mutations, rng: np.random.Generator, seed: int 
 def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     """A copy of a run with the config that a mutation of its own led to; see `mutated`."""
     before = check_one_policy(run).agent.config
-    given = loading_arguments(run.algorithm if run.algorithm in ALGORITHMS else run.agent, config)
+    made = run.described().learning(config, run.agent)
+    own = {"agent": made.algorithm} if made.config is None else {"config": config}
 
     def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
         return fitted(child, state, before, mutation)
 
-    return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, explorer=run.explorer, **given)
+    return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, explorer=run.explorer, **own)
 
 
 class Descendant(NamedTuple):

@@ -19,7 +19,7 @@ from etude.base.events import Collected, Learned
 from etude.base.optimizers import check_optimizer
 from etude.envs.faults import report_of
 from etude.run import Run
-from etude.run.copies import arguments_like, take_weights
+from etude.run.copies import described_like, take_weights
 from etude.solo.agent import RL, SessionState
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import load_weights, weights
@@ -27,6 +27,7 @@ from etude.solo.engines.optimizers import backend_of
 from etude.solo.files import AgentCopy
 from etude.solo.settings import StrategyArguments
 from etude.solo.temporary import plain_attributes, temporary
+from etude.training.description import RunDescription
 from etude.tuning.executors import ProcessExecutor
 from etude.tuning.finding.ramp import Metric
 from etude.tuning.finding.runs import steps_of_run
@@ -80,15 +81,15 @@ class Candidate(Protocol):
 
 
 class RunCandidate(NamedTuple):
-    """A new run. arguments: of `Run`. weights, moments: what it begins with (see `take_weights`)."""
+    """A new run. made: what makes it. weights, moments: what it begins with (see `take_weights`)."""
 
-    arguments: dict[str, Any]
+    made: RunDescription
     weights: dict[str, Any]
     moments: dict[str, Any] | None
 
     def train(self, record: CandidateRecord, limits: Limits, watch: Watch) -> None:
         """See `Candidate`."""
-        with Run(**self.arguments) as run:
+        with Run.of(self.made) as run:
             record.own_weights = not take_weights(run, self.weights, self.moments)
             for event in run.steps(limits.steps):
                 watch()
@@ -348,8 +349,8 @@ class ParallelFinder:
         candidates = []
         for run, optimizer in zip(self.agents, self.optimizers, strict=True):
             assert isinstance(run, Run)
-            arguments = {**arguments_like(run, **_changes(run.algorithm, optimizer)), "seed": first.setup.seed}
-            candidates.append(RunCandidate(arguments, values, copy.deepcopy(moments)))
+            made = described_like(run, **_changes(run.algorithm, optimizer)).with_execution(seed=first.setup.seed)
+            candidates.append(RunCandidate(made, values, copy.deepcopy(moments)))
         return Limits(episodes, steps, {}), candidates
 
     def _compared(self, metrics: Metric) -> dict[str, Any]:

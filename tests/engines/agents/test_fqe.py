@@ -21,7 +21,7 @@ from etude.estimation.target import TargetPolicy
 from etude.explore import Sample
 from etude.losses.distributions import Categorical
 from etude.offline import Dataset
-from etude.training.setup import Setup
+from etude.training.description import Execution
 
 EXPECTED = json.loads((Path(__file__).parent / "parity.json").read_text())
 CONFIG = FQEConfig(network=NARROW, v_min=-5.0, v_max=5.0)
@@ -121,7 +121,7 @@ def test_fitted_values_are_those_of_a_problem_that_is_known(engine_name):
     data = Dataset(tuple(Episode(places, a, a.astype(np.float32), True, False) for a in action), space)
     config = FQEConfig(network=NARROW, steps=600, learning_rate=1e-2, gamma=0.5)
     policy = TargetPolicy(Mostly(), Sample(), space.action)
-    found = fitted_values(config, policy, data, Setup(engine=engine_name, environments=1), rng)
+    found = fitted_values(config, policy, data, Execution(engine=engine_name, environments=1), rng)
     assert found.v[0::2] == pytest.approx(0.75 + 0.5 * 0.75, abs=0.1)
     assert found.v[1::2] == pytest.approx(0.75, abs=0.1)
     assert found.q[0::2] == pytest.approx(action[:, 0] + 0.5 * 0.75, abs=0.1)

@@ -41,7 +41,7 @@ def main() -> None:
             torch.set_num_threads(int(chosen[0]))
         before.append(torch.get_num_threads())
     agent = Noting(etude.algorithms.DQNConfig(network=etude.Mlp((int(width),) * 2), learning_starts=64))
-    with etude.Run(agent, "CartPole-v1", seed=1, engine=engine, device="cpu") as run:
+    with etude.Run(agent, "CartPole-v1", seed=1, engine=engine, execution=etude.Execution(device="cpu")) as run:
         run.train(100)
     if engine == "torch":
         print(*noted, *before, torch.get_num_threads())

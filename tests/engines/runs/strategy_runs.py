@@ -54,7 +54,9 @@ def refusals(strategy: Any) -> dict[str, str | None]:
         "kind": {"strategy": tf.distribute.OneDeviceStrategy("/cpu:0")},
     }
     found = {name: message_of(lambda own=own: etude.Run("dqn", "CartPole-v1", **own)) for name, own in wrong.items()}
-    return found | {"a3c": message_of(lambda: etude.Run("a3c", "CartPole-v1", strategy=strategy))}
+    return found | {
+        "a3c": message_of(lambda: etude.Run("a3c", "CartPole-v1", execution=etude.Execution(strategy=strategy)))
+    }
 
 
 def scheduled(members: dict[str, list[str]]) -> None:
@@ -64,7 +66,7 @@ def scheduled(members: dict[str, list[str]]) -> None:
         spec, task_type="chief", task_id=0, rpc_layer="grpc"
     )
     strategy = tf.distribute.ParameterServerStrategy(resolver)
-    report(message_of(lambda: etude.Run("dqn", "CartPole-v1", strategy=strategy)))
+    report(message_of(lambda: etude.Run("dqn", "CartPole-v1", execution=etude.Execution(strategy=strategy))))
 
 
 def server(members: dict[str, list[str]], job: str) -> None:

@@ -24,6 +24,7 @@ from etude.algorithms import DQN
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Learned
 from etude.explore import Boltzmann
+from etude.training.description import Environment, Execution
 from etude.training.kinds import kind_of
 from etude.training.kinds.kind import check_shared_replay
 
@@ -241,12 +242,12 @@ def test_rules_of_exploration_that_nothing_reads_are_refused(engine_name):
         pytest.skip("found before there is an engine")
     config = dataclasses.replace(DQN_TINY, adapt=(Adapt("ess", "epsilon"),))
     with pytest.raises(ConfigError, match=r"adapt changes epsilon, but the run explores with Boltzmann"):
-        Run("dqn", "CartPole-v1", config=config, explorer=Boltzmann(1.0), engine=engine_name)
+        Run("dqn", "CartPole-v1", config=config, engine=engine_name, execution=Execution(explorer=Boltzmann(1.0)))
     with pytest.raises(ConfigError, match="adapt changes epsilon, but nothing explores with it"):
         Run("ppo", "CartPole-v1", adapt=("ess:epsilon",), engine=engine_name)
     agents, world = {f"pole_{i}": DQN(config) for i in range(2)}, "etude.examples.cart_pole:CartPoles"
     with pytest.raises(ConfigError, match="pole_0: adapt changes epsilon; rules change exploration in runs of one"):
-        Run(agents, world, env_args={"count": 2}, engine=engine_name)
+        Run(agents, Environment(world, args={"count": 2}), engine=engine_name)
 
 
 @pytest.mark.variant

@@ -152,9 +152,15 @@ def test_workers_change_nothing_and_what_is_saved_goes_on_as_it_was(env, distrib
 @pytest.mark.variant
 def test_collecting_ahead_with_the_choices_of_a_conditional_policy(engine_name):
     with etude.Run(
-        "impala", Levers, network=Mlp((8,)), distribution=CONDITIONAL, environments=2, workers=2, overlap=True,
+        "impala",
+        Levers,
+        network=Mlp((8,)),
+        distribution=CONDITIONAL,
+        environments=2,
+        workers=2,
         engine=engine_name,
-    ) as run:  # fmt: skip
+        execution=etude.Execution(overlap=True),
+    ) as run:
         assert run.train(400).step == 400
         assert run.act(np.ones(2, np.float32), {"action_mask": Levers().mask})[0] in (0, 1)
 

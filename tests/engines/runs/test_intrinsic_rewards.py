@@ -16,6 +16,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
 from etude.rewrite import ICM, RND
 from etude.run import from_state
+from etude.training.description import Execution
 
 SMALL = {"network": Mlp((8,)), "features": 4, "batch_size": 24, "learning_rate": 1e-2}
 MADE = {"rnd": RND(**SMALL, coefficient=Linear(1.0, 0.5)), "icm": ICM(**SMALL, model_network=Mlp((8,)))}
@@ -25,7 +26,16 @@ CASES = {"ppo": ("CartPole-v1", PPO_TINY), "dqn": ("CartPole-v1", DQN_TINY), "sa
 def made(engine_name, algorithm="ppo", rewrite="rnd", **more):
     env, config = CASES[algorithm]
     given = MADE[rewrite] if isinstance(rewrite, str) else rewrite
-    return Run(algorithm, env, config=config, environments=4, seed=3, engine=engine_name, rewrite=given, **more)
+    return Run(
+        algorithm,
+        env,
+        config=config,
+        environments=4,
+        seed=3,
+        engine=engine_name,
+        execution=Execution(rewrite=given),
+        **more,
+    )
 
 
 def rewriter(run, name="rnd"):
@@ -178,7 +188,14 @@ class Looking(gym.Env):
 @pytest.mark.parametrize("kind", [RND, ICM])
 def test_images_choices_and_several_actions_are_seen(kind, engine_name):
     config = dataclasses.replace(PPO_TINY, network=Mlp((8,)))
-    with Run("ppo", Looking, config=config, environments=2, engine=engine_name, rewrite=kind(batch_size=16)) as run:
+    with Run(
+        "ppo",
+        Looking,
+        config=config,
+        environments=2,
+        engine=engine_name,
+        execution=Execution(rewrite=kind(batch_size=16)),
+    ) as run:
         event = [event for event in run.steps(64) if isinstance(event, Learned)][-1]
     assert event.metrics[f"{kind.name}_reward"] > 0
 
@@ -220,4 +237,4 @@ def test_what_cannot_be_is_refused(engine_name):
         ICM(forward_share=2.0)
     pytest.importorskip("mpe2")
     with pytest.raises(ConfigError, match=r"RND\(\) adds one reward for each step; this environment has several"):
-        Run("ppo", "mpe2:simple_spread_v3", engine=engine_name, rewrite=RND())
+        Run("ppo", "mpe2:simple_spread_v3", engine=engine_name, execution=Execution(rewrite=RND()))
