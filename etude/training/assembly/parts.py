@@ -50,8 +50,8 @@ class LogProbRequest:
 
 
 class RunParts(NamedTuple):
-    """What trains an agent. learner, collecting: the two halves of the loop. translation: between the environment's units
-    and the agent's. rewrite: the rewriters that were given."""
+    """What trains an agent. learner, collecting: the two halves of the loop. translation: between the units of the
+    environment and those of the agent. rewrite: the rewriters that were given."""
 
     algorithm: str
     context: TrainingContext

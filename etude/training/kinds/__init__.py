@@ -12,13 +12,13 @@ from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
+from etude.training.description import Execution
 from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
 from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning
 from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
-from etude.training.setup import Setup
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),
@@ -66,7 +66,7 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
     )
 
 
-def environment_count(agent: Agent, setup: Setup, preset: int | None) -> int:
+def environment_count(agent: Agent, setup: Execution, preset: int | None) -> int:
     """How many environments are stepped in parallel: of several policies, as many as the one takes that takes the most.
     preset: as many as the preset says."""
     if isinstance(agent, PolicyAgents):

@@ -43,10 +43,10 @@ from etude.replay import (
 from etude.replay.hindsight import require_goals
 from etude.replay.observations import has_stacks
 from etude.replay.ring import Extras
+from etude.training.description import Execution
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
 from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.setup import Setup
 from etude.training.sources import Sources
 
 PHASE = 100  # gradient steps of a learning phase on recorded data alone, as `OfflineConfig` has them
@@ -107,7 +107,7 @@ class OffPolicyLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return OffPolicySchedule(config, count)
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         config = agent.config
         least = max(values_reached(config, "batch_size")) * config.example_length
         window = min(values_reached(config, "buffer_size"))

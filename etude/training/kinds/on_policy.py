@@ -36,10 +36,10 @@ from etude.replay import (
 )
 from etude.replay.ring import Extras
 from etude.rewrite import Rewriters
+from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext, recorded_buffer
 from etude.training.loop import RunLearning
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.setup import Setup
 from etude.training.sources import Sources
 
 
@@ -79,7 +79,7 @@ class OnPolicyLearning(LearningKind):
     def gradients(self, context: TrainingContext) -> GradientSource:
         return WithExplainedVariance(super().gradients(context))
 
-    def check(self, agent: Agent, setup: Setup) -> None:
+    def check(self, agent: Agent, setup: Execution) -> None:
         config = agent.config
         lengths = values_reached(config, "rollout_length")
         if len(lengths) > 1 and setup.overlap:
