@@ -25,7 +25,7 @@ from etude.envs.registry import resolve
 from etude.losses.distributions.choices import Categorical, MultiCategorical
 from etude.losses.masks import MaskedValues
 from etude.run import COMPONENTS, from_state
-from etude.serving import bodies
+from etude.serving import http
 
 MOST = 64  # numbers of a kind that are shown
 
@@ -49,17 +49,17 @@ class ShownPolicy:
     def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it does for an observation, which begins an episode, and what it expects of its actions."""
         if "observation" in asked:
-            observation = bodies.value_of(self._env.observation_space, asked["observation"], "observation")
+            observation = http.value_of(self._env.observation_space, asked["observation"], "observation")
             info: dict[str, Any] | None = {}
         else:
-            observation, info = self._env.reset(seed=int(bodies.number(asked, "seed", 0)))
+            observation, info = self._env.reset(seed=int(http.number(asked, "seed", 0)))
         seen = self._translation.observe(observation, info, True)
         action = self._run.act(observation, info, first=True)
         return {
             "step": self._run.step,
-            "observation": bodies.plain(trees.map(np.asarray, observation)),
+            "observation": http.plain(trees.map(np.asarray, observation)),
             "space": describe(self._env.observation_space),
-            "action": bodies.plain(action),
+            "action": http.plain(action),
             "shown": self._shown(seen),
         }
 
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
     for line in sys.stdin:
         try:
             found = {"error": problem} if policy is None else policy.answer(json.loads(line))
-        except (EtudeError, bodies.Refused) as error:
+        except (EtudeError, http.Refused) as error:
             found = {"error": str(error)}
         except Exception as error:  # of an environment
             found = {"error": f"{type(error).__name__}: {error}"}

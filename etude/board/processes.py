@@ -10,7 +10,7 @@ from typing import Any
 
 from etude.board.runs import BoardRun
 from etude.report.filming import can_write_mp4
-from etude.serving.bodies import Refused
+from etude.serving.http import Refused
 
 FILMING = 600.0  # seconds that a film may take
 ANSWERING = 60.0  # seconds that a policy may take to load and to answer

@@ -27,8 +27,8 @@ from etude.board.curves import KNOWN, Wanted, curves
 from etude.board.processes import Processes
 from etude.board.runs import BoardFolder, BoardRun, RunBoard, differing
 from etude.board.studies import drawn, shown
-from etude.serving import bodies
-from etude.serving.bodies import Refused
+from etude.serving import http
+from etude.serving.http import Refused
 
 STATIC = Path(__file__).with_name("static")
 FILES = {"board.js": "text/javascript", "board.css": "text/css", "uPlot.min.js": "text/javascript",
@@ -278,7 +278,7 @@ def _wanted(body: dict[str, Any]) -> Wanted:
     if metric is not None and not (isinstance(metric, str) and len(metric) < 200):
         raise Refused(422, "metric: expected a name, or null for the return.")
     most = {"smoothing": 1.0, "seconds": 2.0}
-    numbers: dict[str, Any] = {name: bodies.number(body, name, Wanted._field_defaults[name]) for name in most}
+    numbers: dict[str, Any] = {name: http.number(body, name, Wanted._field_defaults[name]) for name in most}
     for name, value in numbers.items():
         if not 0 <= value <= most[name]:
             raise Refused(422, f"{name}: expected a number from 0 to {most[name]:g}.")

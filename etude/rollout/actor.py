@@ -31,42 +31,32 @@ class Actor(Protocol):
         """Act with these weights, of this version, from now on."""
 
 
-class StatefulActor(Protocol):
-    """An actor together with the recurrent state of N environments."""
+class StatefulActor:
+    """An actor together with the recurrent state [N, M] float32 of N environments, for the next step."""
 
-    state: np.ndarray  # [N, M] float32, for the next step
-
-    def act(self, observation: Tree) -> Any:
-        """What the explorer turns into actions, for observations [N, ...]."""
-
-    def reset(self, i: int) -> None:
-        """The next step of the environment at this position is the first of an episode."""
-
-
-def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
-    """An actor that continues from the recurrent state [N, M]."""
-    return _Recurrent(actor, state) if actor.state_size else _FeedForward(actor, state)
-
-
-class _FeedForward:
-    """Adds no call to acting."""
-
-    def __init__(self, actor: Actor, state: np.ndarray):
-        self.act, self.state = actor.act, state
-
-    def reset(self, i: int) -> None: ...
-
-
-class _Recurrent:
     def __init__(self, actor: Actor, state: np.ndarray):
         self._actor, self.state = actor, state
 
     def act(self, observation: Tree) -> Any:
+        """What the explorer turns into actions, for observations [N, ...]."""
         output, self.state = self._actor.act(observation, self.state)
         return output
 
     def reset(self, i: int) -> None:
+        """The next step of the environment at this position is the first of an episode."""
         self.state[i] = 0.0
+
+
+class _FeedForward(StatefulActor):
+    """Adds no call to acting."""
+
+    def __init__(self, actor: Actor, state: np.ndarray):
+        self.act, self.state = actor.act, state  # type: ignore[method-assign]
+
+
+def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
+    """An actor that continues from the recurrent state [N, M]."""
+    return StatefulActor(actor, state) if actor.state_size else _FeedForward(actor, state)
 
 
 class SingleActor:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -30,19 +30,7 @@ MakeRows = Callable[[Template, int, int], Rows]
 Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Any]]  # what `Environments.step` returns
 
 
-class AnyFragment(Protocol):
-    """What is collected step by step."""
-
-    complete: bool
-
-    def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
-        """The next arguments of `Environments.step`."""
-
-    def record(self, outcome: Outcome) -> bool:
-        """Take in what that step returned; whether something is whole now that a failure of a worker leaves whole."""
-
-
-Collected = TypeVar("Collected", bound=AnyFragment)
+Collected = TypeVar("Collected", bound="Fragment | WholeEpisodes")
 
 
 def collect(fragment: Collected, environments: Environments) -> Collected:

@@ -14,7 +14,6 @@ from etude.base.data import INFO, EpisodeEnd, Steps, WorkerGradients
 from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
 from etude.base.spaces import Spaces, limits, zeros
-from etude.base.trees import Tree
 from etude.envs.tasks import check_stored_task
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
@@ -37,7 +36,10 @@ def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[li
         raise CheckpointError(
             f"The saved rollout has {len(columns)} environments, this one {environments}. Resume with the same number."
         )
-    return [columns[str(i)] for i in range(environments)], _ahead(state["ahead"], spaces)
+    plain, ahead = state["ahead"], None
+    if plain is not None:
+        ahead = steps_of(plain, spaces) if isinstance(plain, list) else steps_of([plain], spaces)[0]
+    return [columns[str(i)] for i in range(environments)], ahead
 
 
 def with_ahead(state: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
@@ -107,7 +109,6 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
     counted = ("open", "episode", "length", "total", "restarted", "generator")
     by_agent = () if spaces.agents is None else ("total_by_agent",)
     held = saved.fields(counted, ("explorer_state", "recurrent_state", *by_agent))
-    _check_open(held["open"], spaces)
     held["episode"].whole(-1)
     held["length"].whole()
     held["total"].number()
@@ -119,21 +120,18 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
         held["explorer_state"].array(np.float64, (None,), nan=True)
     if "recurrent_state" in held:
         held["recurrent_state"].array(np.float32, (None,), any_width=True)
-
-
-def _check_open(saved: Stored, spaces: Spaces) -> None:
-    """An open episode, with its task if it was given one; its number alone if it cannot be replayed."""
-    held = saved.fields(("episode",), ("seed", "actions", "observation", "task"))
-    begun = held["episode"].whole(-1) >= 0
-    if len(held) == 1:
+    # The open episode, with its task if it was given one; its number alone if it cannot be replayed.
+    opened = held["open"].fields(("episode",), ("seed", "actions", "observation", "task"))
+    begun = opened["episode"].whole(-1) >= 0
+    if len(opened) == 1:
         return
-    held = saved.fields(("episode", "seed", "actions", "observation"), ("task",))
-    if "task" in held:
-        check_stored_task(held["task"])
-    held["seed"].whole(0, 2**31 - 1)
+    opened = held["open"].fields(("episode", "seed", "actions", "observation"), ("task",))
+    if "task" in opened:
+        check_stored_task(opened["task"])
+    opened["seed"].whole(0, 2**31 - 1)
     action, leaves = zeros(spaces.action), trees.leaves(zeros(spaces.observation))
-    held["actions"].array(action.dtype, (None, *action.shape), *limits(spaces.action)[0], any_width=True)
-    for leaf in held["observation"].items(len(leaves)) if begun else []:
+    opened["actions"].array(action.dtype, (None, *action.shape), *limits(spaces.action)[0], any_width=True)
+    for leaf in opened["observation"].items(len(leaves)) if begun else []:
         if not isinstance(leaf.value, np.ndarray | np.generic):
             leaf.refuse("an array")
 
@@ -220,43 +218,26 @@ def notes(lost: list[int]) -> list[str]:
 
 def plain_steps(parts: Iterable[Steps]) -> list[dict[str, Any]]:
     """Parts of collected steps as plain data and arrays."""
-    return [_plain(steps) for steps in parts]
+    plain = [{field.name: getattr(steps, field.name) for field in fields(steps)} for steps in parts]
+    for part in plain:
+        part.update({name: dict(trees.items(part[name])) for name in _TREES}, episodes=plain_ends(part["episodes"]))
+    return plain
 
 
 def steps_of(plain: Iterable[dict[str, Any]], spaces: Spaces) -> tuple[Steps, ...]:
     """What `plain_steps` was given."""
-    return tuple(_steps(part, spaces) for part in plain)
+    structure = zeros(spaces.observation)
+    paths, found = [path for path, _ in trees.items(structure)], []
+    for part in plain:
+        values = {**part, "episodes": ends_of(part["episodes"])}
+        for name in _TREES:
+            leaves = iter([part[name][path] for path in paths])
+            values[name] = trees.map(lambda _, leaves=leaves: next(leaves), structure)
+        found.append(Steps(**values))
+    return tuple(found)
 
 
 def _plain_ahead(ahead: Ahead | None) -> Any:
-    if isinstance(ahead, tuple):
-        return plain_steps(ahead)
-    return None if ahead is None else _plain(ahead)
-
-
-def _plain(steps: Steps) -> dict[str, Any]:
-    plain = {field.name: getattr(steps, field.name) for field in fields(steps)}
-    for name in _TREES:
-        plain[name] = dict(trees.items(plain[name]))
-    plain["episodes"] = plain_ends(steps.episodes)
-    return plain
-
-
-def _ahead(plain: Any, spaces: Spaces) -> Ahead | None:
-    if isinstance(plain, list):
-        return steps_of(plain, spaces)
-    return None if plain is None else _steps(plain, spaces)
-
-
-def _steps(plain: dict[str, Any], spaces: Spaces) -> Steps:
-    values = dict(plain)
-    for name in _TREES:
-        values[name] = _tree(values[name], spaces)
-    values["episodes"] = ends_of(plain["episodes"])
-    return Steps(**values)
-
-
-def _tree(leaves: dict[str, np.ndarray], spaces: Spaces) -> Tree:
-    structure = zeros(spaces.observation)
-    found = iter([leaves[path] for path, _ in trees.items(structure)])
-    return trees.map(lambda _: next(found), structure)
+    if ahead is None or isinstance(ahead, tuple):
+        return None if ahead is None else plain_steps(ahead)
+    return plain_steps([ahead])[0]

@@ -38,7 +38,7 @@ class ClientLimits:
 
 
 class Listening:
-    """Where to listen for clients, as `http.Address` has it.
+    """Where to listen, and for whom.
 
     address: "HOST:PORT". token: what clients must send; ConfigError where other machines reach the address, and there
     is none. limits: see `ClientLimits`. ssl_certfile, ssl_keyfile: paths of a certificate and of its key, for https.

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -41,19 +41,111 @@ from etude.base.trees import Tree
 from etude.multi_agent import joint
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.rows import joined
-from etude.rollout.state import Ahead, answers, notes, pack, unpack
-from etude.serving.agents import AgentsServer
+from etude.rollout.fragments import StepsRollout
+from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
+from etude.rollout.state import notes
 from etude.serving.clients import Clients
-from etude.serving.columns import ClientColumn, ClientEpisode, ClientRows, steps_of
 from etude.serving.http import Content
 from etude.serving.program import LocalPolicy
-from etude.serving.server import PolicyServer, Post, conversion_of
+from etude.serving.server import AgentsServer, PolicyServer, Post, conversion_of
+
+
+@dataclass(slots=True)
+class ClientRows:
+    """n transitions of an episode in a row, as far as they are known: one that the run has acted in, or those that a
+    client has. The last one may end the episode."""
+
+    observation: Tree  # [n, ...]
+    action: np.ndarray  # [n, ...]
+    extras: dict[str, np.ndarray]  # [n, ...]
+    reward: np.ndarray = field(default_factory=lambda: np.zeros(1))  # [n], of several agents [n, agents]
+    terminated: bool = False
+    truncated: bool = False
+    final: Tree = None  # [...] the last observation, where the episode ended
+    end: EpisodeEnd | None = None
+
+
+@dataclass(slots=True, eq=False)
+class ClientEpisode:
+    """An open episode of a client."""
+
+    recurrent: np.ndarray  # [1, M] the agent's state for the next step
+    explorer: np.ndarray  # [1, k] the explorer's
+    column: ClientColumn | None = None
+    pending: ClientRows | None = None  # what the client executes now
+    asks: Post | None = None  # for an action, or for what to do next
+    taken: int = 0  # of the steps that it reports, how many are in a column
+    length: int = 0
+    total: float = 0.0
+    by_agent: Any = 0.0  # of several, their returns
+
+    @property
+    def reports(self) -> bool:
+        """Whether it has acted in steps that no column has had room for."""
+        post = self.asks
+        return post is not None and post.kind == "steps" and self.taken < len(post.reward)
+
+    def report(self, n: int) -> Post:
+        """The next n of these steps, or fewer, as what is pending; returns what the client tells of them."""
+        post, begin = self.asks, self.taken
+        assert post is not None and post.action is not None
+        self.taken = end = min(begin + n, len(post.reward))
+        extras = {name: value[begin:end] for name, value in post.extras.items()}
+        self.pending = ClientRows(trees.rows(post.observation, slice(begin, end)), post.action[begin:end], extras)
+        ended = end == len(post.reward) and (post.terminated or post.truncated)
+        return Post(
+            "end" if ended else "act", post.episode, trees.rows(post.observation, slice(end, end + 1)),
+            post.reward[begin:end], terminated=ended and post.terminated, truncated=ended and post.truncated,
+        )  # fmt: skip
+
+
+@dataclass(slots=True, eq=False)
+class ClientColumn:
+    """What has the place of an environment."""
+
+    number: int
+    noise: np.random.Generator
+    stream: ClientEpisode | None = None  # its open episode
+    rows: list[ClientRows] = field(default_factory=list)  # of the present call
+    length: int = 0  # how many they are
+    next_observation: Tree = None  # [1, ...] that follows them
+    open: bool = False  # whether the last row, of this call or before, is one that an episode goes on after
+    restarted: bool = False  # whether the next row does not continue it
+    episode: int = 0  # how many ended
+
+
+def steps_of(column: ClientColumn) -> Steps:
+    """The rows of a column, which is empty then."""
+    rows, column.rows, column.length = column.rows, [], 0
+    restarted, column.restarted = column.restarted, False
+    observation = trees.map(lambda leaf: leaf[:, None], trees.concatenate([part.observation for part in rows]))
+    reward = np.concatenate([part.reward for part in rows]).astype(np.float32)[:, None]
+    terminated, truncated, ended, t = np.zeros((len(reward), 1), bool), np.zeros((len(reward), 1), bool), [], -1
+    for part in rows:
+        t += len(part.reward)
+        terminated[t], truncated[t] = part.terminated, part.truncated
+        if part.final is not None:
+            ended.append(EndedEpisode(t, 0, part.final, part.end))  # type: ignore[arg-type]
+    ends = EndedEpisodes.of(ended, trees.rows(observation, (slice(0), 0)))
+    extras = {name: np.concatenate([part.extras[name] for part in rows])[:, None] for name in rows[0].extras}
+    return Steps(
+        observation=observation,
+        action=np.concatenate([part.action for part in rows])[:, None],
+        reward=reward,
+        terminated=terminated,
+        truncated=truncated,
+        next_observation=column.next_observation,
+        columns=np.array([column.number]),
+        restarted=np.array([restarted]),
+        extras=extras,
+        **ends.of_these(),
+    )
+
 
 AT_LEAST = 32  # steps that a client of an off-policy run plays between two posts
 
 
-class ClientRollout:
+class ClientRollout(StepsRollout):
     """Collects what clients play. A `protocols.Rollout`.
 
     count: the columns. actor_priorities, state_recorded: see `Collector`.
@@ -70,15 +162,13 @@ class ClientRollout:
         actor_priorities: bool = False,
         state_recorded: bool = True,
     ):
-        self.spaces: Spaces = spaces
-        self.environments: int = count
+        super().__init__(spaces, range(count))
         self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
         self._state_recorded = state_recorded
         self._bounds = clipped_to(spaces.action)
-        self._columns = [ClientColumn(i, generator(run_seed, "explore", i)) for i in range(count)]
+        self._client_columns = [ClientColumn(i, generator(run_seed, "explore", i)) for i in range(count)]
         self._streams: dict[str, ClientEpisode] = {}
         self._vanished = 0
-        self._ahead: Ahead | None = None
         self._on_policy = self._samples()
         self._local: LocalPolicy | None = None
         self._server = self._made_server(clients)
@@ -105,20 +195,15 @@ class ClientRollout:
             return PolicyServer(clients, conversion, self._on_policy, {"refused": str(problem)})
         return PolicyServer(clients, conversion, self._on_policy, self._local.description, self._local.extras)
 
-    def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> Steps:
-        """`steps` rows of these columns, as soon as clients have played them; see `protocols.Rollout`."""
-        positions = range(self.environments) if environments is None else environments
-        ahead, self._ahead = self._ahead, None
-        if answers(ahead, steps, list(positions)):
-            return ahead
+    def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
+        """Rows of these columns, as soon as clients have played them."""
         return _counted(joined(self._collected(positions, steps, step)))
 
-    def collect_episodes(self, step: int, ahead: bool = False) -> tuple[Steps, ...]:
-        """An episode of each column, to its end; see `protocols.Rollout`."""
-        waiting, self._ahead = self._ahead, None
-        if isinstance(waiting, tuple):
-            return waiting
+    def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]:
         return tuple(map(_counted, self._collected(range(self.environments), None, step)))
+
+    def cut(self) -> None:
+        """The next steps do not continue the last ones: columns know it by themselves."""
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Act with these from the next action on."""
@@ -140,11 +225,11 @@ class ClientRollout:
             "no more: steps up to there were learned from, their returns are unknown."
         ]
 
-    def state(self) -> dict[str, Any]:
+    def _column_states(self) -> list[dict[str, Any]]:
         """The generators and what is counted; open episodes are at the clients."""
         action = zeros(self.spaces.action, 0)
         nowhere = [np.empty(0) for _ in trees.leaves(zeros(self.spaces.observation))]  # no replay ends here
-        columns = [
+        return [
             {
                 "open": {"episode": column.episode, "seed": 0, "actions": action, "observation": nowhere},
                 "episode": column.episode,
@@ -153,14 +238,12 @@ class ClientRollout:
                 "restarted": True,
                 "generator": generator_state(column.noise),
             }
-            for column in self._columns
+            for column in self._client_columns
         ]
-        return pack(columns, self._ahead)
 
-    def restore(self, state: dict[str, Any]) -> list[str]:
-        """Go on from the state of any rollout. Clients begin new episodes."""
-        columns, self._ahead = unpack(state, self.environments, self.spaces)
-        for column, saved in zip(self._columns, columns, strict=True):
+    def _restore_columns(self, columns: list[dict[str, Any]]) -> list[str]:
+        """Clients begin new episodes."""
+        for column, saved in zip(self._client_columns, columns, strict=True):
             restore_generator(column.noise, saved["generator"])
             column.episode, column.open = saved["episode"], True
         return notes([i for i, saved in enumerate(columns) if saved["length"]])
@@ -183,7 +266,7 @@ class ClientRollout:
 
     def _collected(self, positions: Sequence[int], steps: int | None, step: int) -> tuple[Steps, ...]:
         """So many rows of each of these columns; None: up to the end of an episode."""
-        wanted = [self._columns[i] for i in positions]
+        wanted = [self._client_columns[i] for i in positions]
         self._wants = steps
         if self._local is not None and (explored := self._local.parameters(step)) != self._explored:
             self._explored, self._version = explored, self._version + 1
@@ -284,7 +367,9 @@ class ClientRollout:
             self._complete(stream, post)
         if post.kind == "end":
             del self._streams[post.episode]
-            self._end(stream, post)
+            if stream.column is not None:
+                stream.column.stream = None
+            post.answer({"length": stream.length, "return": stream.total})
         else:
             stream.asks = post
 
@@ -320,11 +405,6 @@ class ClientRollout:
                 column.number, column.episode, stream.length, stream.total, not post.terminated, earned
             )
             column.episode, column.open = column.episode + 1, False
-
-    def _end(self, stream: ClientEpisode, post: Post) -> None:
-        if stream.column is not None:
-            stream.column.stream = None
-        post.answer({"length": stream.length, "return": stream.total})
 
     def _lose(self, stream: ClientEpisode | None, keep: bool) -> None:
         """Forget an episode whose client has vanished."""

@@ -8,6 +8,7 @@ refused, and change nothing.
 from __future__ import annotations
 
 import asyncio
+import copy
 import functools
 import re
 import threading
@@ -22,14 +23,16 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.errors import EtudeError
+from etude.base.errors import ConfigError, EtudeError
 from etude.base.spaces import ACTION_MASK, Dict, Space, Spaces, choices
 from etude.base.trees import Tree
 from etude.envs.adapter import SpaceConversion
+from etude.envs.multi_agent import AgentsStep, MultiAgentEnvironment
 from etude.envs.observations import Mismatch
-from etude.serving import bodies
-from etude.serving.bodies import Refused
-from etude.serving.http import NAME, Address, Answer, Content, HttpServer, Route
+from etude.multi_agent import joint
+from etude.serving import http
+from etude.serving.clients import Listening
+from etude.serving.http import NAME, Answer, Content, HttpServer, Refused, Route
 
 PROTOCOL = 1
 ENDS = "The server of this run has ended: see above for the reason."
@@ -123,7 +126,7 @@ class PolicyServer:
 
     def __init__(
         self,
-        address: Address,
+        address: Listening,
         conversion: SpaceConversion,
         samples: bool = False,
         local: dict[str, Any] | None = None,
@@ -144,8 +147,8 @@ class PolicyServer:
         self._problem: BaseException | None = None
         self._http = self._listen(address)
 
-    def _listen(self, address: Address) -> HttpServer:
-        return HttpServer(address, self._routes(), "etude: training on what clients play", self._sweep)
+    def _listen(self, address: Listening) -> HttpServer:
+        return HttpServer(address, self._routes(), "etude: training on what clients play", self.sweep)
 
     def listen(self) -> None:
         """Answer from now on."""
@@ -215,14 +218,12 @@ class PolicyServer:
                   others=others) for kind, does in KINDS.items()
         ]  # fmt: skip
         found += [
-            Route(
-                "POST", "/v1/episodes", "Begin an episode.", begin, bodies.an_object("", episode=name), others=others
-            ),
+            Route("POST", "/v1/episodes", "Begin an episode.", begin, http.an_object("", episode=name), others=others),
             Route("GET", "/v1/description", "What a client has to know: protocol, spaces, limits.", described),
         ]
         if self._local is None:
             return found
-        after = bodies.an_object("", after={"type": "integer"})
+        after = http.an_object("", after={"type": "integer"})
         return [
             *found,
             Route("POST", "/v1/steps", "Report steps of a client.", self._steps, each["steps"], others=others),
@@ -231,9 +232,9 @@ class PolicyServer:
         ]  # fmt: skip
 
     def _schemas(self) -> dict[str, dict[str, Any]]:
-        return bodies.schemas_of(*self._env_spaces)
+        return http.schemas_of(*self._env_spaces)
 
-    def _sweep(self) -> None:
+    def sweep(self) -> None:
         """Notice clients that have vanished, whoever waits for too long, and the end of the server."""
         now, ends = time.monotonic(), self._http.ends
         for name in [name for name, own in self._open.items() if own.answer and now - own.seen > self.limits.silence]:
@@ -256,8 +257,8 @@ class PolicyServer:
         observation, action = self._env_spaces
         return {
             "protocol": PROTOCOL,
-            "observation_space": bodies.plain_space(observation),
-            "action_space": bodies.plain_space(action),
+            "observation_space": http.plain_space(observation),
+            "action_space": http.plain_space(action),
             "action_masks": self._observations.reads_infos,
             "local": self._local or {"refused": "this server computes actions alone."},
             "limits": {name: getattr(self.limits, name) for name in ("body", "episodes", "silence", "wait")},
@@ -348,7 +349,7 @@ class PolicyServer:
 
     def _rewards(self, body: dict[str, Any], before: Any) -> Any:
         """With those of a post."""
-        return before + bodies.number(body, "reward", 0.0)
+        return before + http.number(body, "reward", 0.0)
 
     def _settle(self, own: _Episode, number: int, answer: Answer) -> None:
         if own.number == number and own.answer is None:
@@ -361,9 +362,9 @@ class PolicyServer:
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         observation_space, action_space = self._env_spaces
         with refusing():
-            observation = bodies.value_of(observation_space, body.get("observation"), "observation")
+            observation = http.value_of(observation_space, body.get("observation"), "observation")
             mask = body.get("action_mask")
-            info = {} if mask is None else {ACTION_MASK: bodies.array(mask, "action_mask")}
+            info = {} if mask is None else {ACTION_MASK: http.array(mask, "action_mask")}
             if kind == "end":
                 last = self._observations.gather_final(observation, info)
                 seen = trees.map(lambda leaf: leaf[None], last)
@@ -371,43 +372,150 @@ class PolicyServer:
                 seen = self._observations.gather([observation], [info])
         post = Post("end" if kind == "end" else "act", name, seen, reward, convert=self._plain_action)
         if kind == "log_action":
-            post.action = bodies.action_of(action_space, body.get("action"))
-            post.log_prob = bodies.number(body, "log_prob", None)
+            post.action = http.action_of(action_space, body.get("action"))
+            post.log_prob = http.number(body, "log_prob", None)
             if self._samples and post.log_prob is None:
                 raise Refused(422, "This algorithm learns from probabilities: give the action's log_prob, too.")
         elif kind == "end":
-            post.terminated, post.truncated = (bodies.flag(body, which) for which in ("terminated", "truncated"))
+            post.terminated, post.truncated = (http.flag(body, which) for which in ("terminated", "truncated"))
             if not (post.terminated or post.truncated):
                 raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
         return post
 
     def _chunk(self, name: str, body: dict[str, Any]) -> Post:
         observation_space, action_space = self._env_spaces
-        reward = bodies.array(body.get("reward"), "reward")
+        reward = http.array(body.get("reward"), "reward")
         if reward.ndim != 1 or not 1 <= len(reward) <= self.limits.body:
             raise Refused(422, f"reward: expected the rewards of one step or more, in a list; got {reward!r:.80}.")
         n = len(reward)
         if not isinstance(body.get("version"), int):
             raise Refused(422, f"version: expected that of the weights acted with; got {body.get('version')!r:.80}.")
         with refusing():
-            given = bodies.value_of(observation_space, body.get("observation"), "observation")
-            lengths = {len(leaf) if leaf.ndim else 0 for leaf in bodies.leaves_of(observation_space, given)}
+            given = http.value_of(observation_space, body.get("observation"), "observation")
+            lengths = {len(leaf) if leaf.ndim else 0 for leaf in http.leaves_of(observation_space, given)}
             if lengths != {n + 1}:
                 raise Refused(422, f"observation: expected {n + 1}, one more than rewards; got {sorted(lengths)}.")
             infos = {}
             if self._observations.reads_infos:
-                flags = bodies.numbers(body.get("action_mask"), "action_mask", (n + 1, sum(choices(action_space))))
+                flags = http.numbers(body.get("action_mask"), "action_mask", (n + 1, sum(choices(action_space))))
                 infos = {ACTION_MASK: flags != 0}
             seen = self._observations.batch(given, infos)
         extras = body.get("extras", {})
         if not isinstance(extras, dict) or set(extras) != set(self._extras):
             raise Refused(422, f"extras: expected an object with {sorted(self._extras)}; got {extras!r:.80}.")
         return Post(
-            "steps", name, seen, bodies.numbers(reward, "reward", (n,)),
-            bodies.action_of(action_space, body.get("action"), n), None,
-            bodies.flag(body, "terminated"), bodies.flag(body, "truncated"),
-            {key: bodies.numbers(extras[key], f"extras.{key}", (n, *shape)) for key, shape in self._extras.items()},
+            "steps", name, seen, http.numbers(reward, "reward", (n,)),
+            http.action_of(action_space, body.get("action"), n), None,
+            http.flag(body, "terminated"), http.flag(body, "truncated"),
+            {key: http.numbers(extras[key], f"extras.{key}", (n, *shape)) for key, shape in self._extras.items()},
         )  # fmt: skip
 
     def _plain_action(self, action: np.ndarray) -> Any:
-        return bodies.plain(self._actions.each(action)[0])
+        return http.plain(self._actions.each(action)[0])
+
+
+_HOW = {"terminated": joint.TERMINATED, "truncated": joint.TRUNCATED}
+
+
+class AgentsServer(PolicyServer):
+    """The posts of clients of which each plays all agents of an environment. Agents that an observation is told of act,
+    but for those in `ended`; the others wait, or have ended before.
+
+    made: an environment with the agents; nothing of it is stepped.
+    """
+
+    def __init__(self, address: Listening, made: Any, spaces: Spaces, local: dict[str, Any]):
+        assert spaces.agents is not None
+        world = MultiAgentEnvironment(made)
+        if world.spaces.agents != spaces.agents:
+            world = MultiAgentEnvironment(made, masks=True)
+        if world.spaces.agents != spaces.agents:
+            raise ConfigError("The environment that Clients name has other agents, or other spaces of them, by now.")
+        self._world = world
+        self._raw = world.raw
+        super().__init__(
+            address, SpaceConversion.of(world.observation_space, world.action_space), local=local, agents=world.names
+        )
+
+    def _schemas(self) -> dict[str, dict[str, Any]]:
+        each = {name: http.schemas_of(*own) for name, own in self._raw.items()}
+        found = copy.deepcopy(next(iter(each.values())))
+        for kind in found.values():
+            for key in {"observation", "action", "reward", "action_mask"} & set(kind["properties"]):
+                of = {name: own["act"]["properties"].get(key, own["log_action"]["properties"][key])
+                      for name, own in each.items()}  # fmt: skip
+                kind["properties"][key] = http.an_object("", **of)
+            kind["properties"]["ended"] = http.an_object("", **dict.fromkeys(self._raw, {"enum": list(_HOW)}))
+        return found
+
+    def description(self) -> dict[str, Any]:
+        """What a client has to know."""
+        told = {name: [http.plain_space(space) for space in own] for name, own in self._raw.items()}
+        agents = {name: {"observation_space": seen, "action_space": action} for name, (seen, action) in told.items()}
+        every = super().description()
+        return {key: every[key] for key in ("protocol", "local", "limits")} | {"agents": agents}
+
+    def _rewards(self, body: dict[str, Any], before: Any) -> Any:
+        given, found = self._by_agent(body, "reward"), dict(before or {})
+        for name in given:
+            found[name] = found.get(name, 0.0) + http.number(given, name, 0.0)
+        return found
+
+    def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: Any) -> Post:
+        if kind == "log_action":
+            raise Refused(422, "Actions of the client's own are for environments of one agent.")
+        own, ends = self._open[name], kind == "end"
+        world = own.world or self._world
+        over = world.over
+        observations = {
+            agent: http.value_of(self._raw[agent][0], given, f"observation.{agent}")
+            for agent, given in self._by_agent(body, "observation").items()
+        }
+        masks = self._by_agent(body, ACTION_MASK)
+        infos = {agent: {ACTION_MASK: self._mask(agent, mask)} for agent, mask in masks.items()}
+        ended = self._ended_now(body, ends, over)
+        acting = tuple(agent for agent in observations if agent not in ended)
+        if again := sorted(over & {*observations, *ended}):
+            raise Refused(422, f"{again[0]} has ended before; an agent that ended takes no part in the rest.")
+        if not (acting or ends):
+            raise Refused(422, "observation: expected that of an agent at least that acts now; else end the episode.")
+        world = world.before(AgentsStep(acting, observations, infos, reward, ended))
+        with refusing():
+            if own.world is None:
+                joined, each, terminated = world.reset()[0], np.zeros(len(world.names)), False
+            else:
+                joined, earned, terminated, *_ = world.step(np.zeros(world.action_space.shape or ()))
+                each = earned.each
+            seen = self._observations.gather([joined], [{}])
+        own.world = world
+
+        def plain(action: np.ndarray) -> Any:
+            return {agent: http.plain(value) for agent, value in world.split(action[0], acting).items()}
+
+        return Post("end" if ends else "act", name, seen, each[None], convert=plain, terminated=ends and terminated,
+                    truncated=ends and not terminated)  # fmt: skip
+
+    def _ended_now(self, body: dict[str, Any], ends: bool, over: set[str]) -> dict[str, int]:
+        """Who ended with this post, and how: where the episode ends, everyone."""
+        told = self._by_agent(body, "ended")
+        for agent, how in told.items():
+            if how not in _HOW:
+                raise Refused(422, f"ended.{agent}: expected terminated or truncated; got {how!r:.80}.")
+        found = {agent: _HOW[how] for agent, how in told.items()}
+        if not ends:
+            return found
+        terminated, truncated = (http.flag(body, which) for which in _HOW)
+        if not (terminated or truncated):
+            raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
+        rest = joint.TERMINATED if terminated else joint.TRUNCATED
+        return {agent: found.get(agent, rest) for agent in self._raw if agent not in over}
+
+    def _by_agent(self, body: dict[str, Any], what: str) -> dict[str, Any]:
+        """An object by agent of a body; {} where there is none."""
+        given = body.get(what) or {}
+        if not isinstance(given, dict) or not given.keys() <= self._raw.keys():
+            raise Refused(422, f"{what}: expected an object by agent, of {', '.join(self._raw)}; got {given!r:.80}.")
+        return given
+
+    def _mask(self, agent: str, mask: Any) -> np.ndarray:
+        return http.numbers(mask, f"action_mask.{agent}", (sum(choices(self._raw[agent][1])),)) != 0

@@ -1,6 +1,6 @@
 """Trained policies as a service: the routes of clients, of which nothing is learned, and the best actions.
 
-All that ask at a time are one forward pass. A policy is a function of arrays (`Served`): what it remembers of an
+All that ask at a time are one forward pass. A policy is a function of arrays: what it remembers of an
 episode is kept here.
 """
 
@@ -10,17 +10,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from etude.base.errors import EtudeError
-from etude.base.spaces import ACTION_MASK, Space, Spaces, tree_of
-from etude.serving import bodies
-from etude.serving.http import Address, Answer, Content, HttpServer, Route
+from etude.base.spaces import ACTION_MASK, tree_of
+from etude.serving import http
+from etude.serving.clients import Listening
+from etude.serving.http import Answer, Content, HttpServer, Route
 from etude.serving.server import PolicyServer, Post, conversion_of
 
-Load = Callable[[], "Mapping[str, Served] | None"]  # policies by name; None: they are those of the last call
+Load = Callable[[], "Mapping[str, Any] | None"]  # policies by name; None: they are those of the last call
 _COUNTERS = {
     "actions": "Actions that were given.",
     "forward_passes": "Forward passes that computed them.",
@@ -28,20 +29,6 @@ _COUNTERS = {
     "episodes": "Episodes that have ended.",
     "loads": "Times that the policy was loaded.",
 }
-
-
-class Served(Protocol):
-    """A policy in the environment's own units; see `export.ExportedPolicy`."""
-
-    source: Space
-    space: Space
-    spaces: Spaces
-    observed: list[Any]
-    memory: list[Any]
-    actions: list[str]
-
-    def act(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Outputs [N, ...] by name of inputs [N, ...] by name."""
 
 
 @dataclass(slots=True)
@@ -54,18 +41,18 @@ class _Playing:
 
 
 class ServedPolicy(PolicyServer):
-    """The episodes that clients play with one policy."""
+    """The episodes that clients play with one policy, an `export.ExportedPolicy`."""
 
-    def __init__(self, address: Address, policy: Served):
+    def __init__(self, address: Listening, policy: Any):
         self.counts: dict[str, float] = dict.fromkeys(_COUNTERS, 0.0)
         self._playing: dict[str, _Playing] = {}
         self.use(policy)
         super().__init__(address, conversion_of(policy.source, policy.space, policy.spaces))
 
-    def _listen(self, address: Address) -> Any:
+    def _listen(self, address: Listening) -> Any:
         return None  # one server listens for all policies
 
-    def use(self, policy: Served) -> None:
+    def use(self, policy: Any) -> None:
         """Act with this policy from now on, also in open episodes."""
         self._policy = policy
         self.counts["loads"] += 1
@@ -100,10 +87,6 @@ class ServedPolicy(PolicyServer):
         except EtudeError:  # the server was closed
             return
 
-    def sweep(self) -> None:
-        """See `HttpServer`."""
-        self._sweep()
-
     @property
     def open(self) -> int:
         """How many episodes are open."""
@@ -123,11 +106,11 @@ class ServedPolicy(PolicyServer):
 
     def _arrays(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
         """An observation [1, ...] by the names of the policy's inputs."""
-        observation, found = bodies.value_of(self._policy.source, body.get("observation"), "observation"), {}
+        observation, found = http.value_of(self._policy.source, body.get("observation"), "observation"), {}
         for each in self._policy.observed:
             if each.path is None:
                 mask = body.get(ACTION_MASK)
-                value = np.ones(each.shape, bool) if mask is None else bodies.array(mask, ACTION_MASK) != 0
+                value = np.ones(each.shape, bool) if mask is None else http.array(mask, ACTION_MASK) != 0
             else:
                 value = observation
                 for key in each.path:
@@ -175,7 +158,7 @@ class ServedPolicy(PolicyServer):
 
     def _action(self, outputs: Mapping[str, np.ndarray], i: int) -> Any:
         own = (outputs[name][i] for name in self._policy.actions)
-        return bodies.plain(tree_of(self._policy.space, own))
+        return http.plain(tree_of(self._policy.space, own))
 
 
 def _kinds(memory: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -189,7 +172,7 @@ class PolicyService:
     policy has its routes below /NAME, a single one without it, too.
     """
 
-    def __init__(self, address: Address, sources: Mapping[str, Load]):
+    def __init__(self, address: Listening, sources: Mapping[str, Load]):
         self._sources = dict(sources)
         self.policies: dict[str, ServedPolicy] = {}
         self._failures = 0

@@ -441,15 +441,26 @@ def _start_process(name: str, function: str, arguments: tuple[Any, ...]) -> Any:
     The program's main module is not imported there, so that scripts need no guard and workers do not load what the
     script loads; what a job needs of it travels by value.
     """
-    given = {"function": function, "arguments": arguments, "safe_path": bool(os.environ.get(_SAFE))}
+    safe = os.environ.get(_SAFE)
+    given = {"function": function, "arguments": arguments, "safe_path": bool(safe)}
     process = CONTEXT.Process(target=exec, args=(_BOOT, given), name=name)
     main_module = sys.modules["__main__"]
     sys.modules["__main__"] = types.ModuleType("__main__")
+    # It runs none of the modules in the current folder in the place of Python's own, as multiprocessing's `python -c`
+    # would. Afterwards it looks where this one does.
+    os.environ[_SAFE] = "1"
     try:
-        with _without_current_folder(), _signals_wait():
+        if sys.platform != "win32":
+            # It starts with the first process, keeps what it inherits, and leaves SIGINT and SIGTERM unblocked.
+            with _signals_wait():
+                resource_tracker.ensure_running()
+        with _signals_wait():
             process.start()
     finally:
         sys.modules["__main__"] = main_module
+        os.environ.pop(_SAFE)
+        if safe is not None:
+            os.environ[_SAFE] = safe
     return process
 
 
@@ -461,34 +472,11 @@ def _limit_reading(connection: Any) -> None:
 
 
 @contextlib.contextmanager
-def _without_current_folder() -> Iterator[None]:
-    """A process that starts here runs none of the modules in the current folder in the place of Python's own, as
-    multiprocessing's `python -c` would. Afterwards it looks where this one does."""
-    given = os.environ.get(_SAFE)
-    os.environ[_SAFE] = "1"
-    try:
-        yield
-    finally:
-        os.environ.pop(_SAFE)
-        if given is not None:
-            os.environ[_SAFE] = given
-
-
-@contextlib.contextmanager
 def _signals_wait() -> Iterator[None]:
     """A process that starts here inherits that signals to the group wait, until it has set its handlers."""
     if sys.platform == "win32":
         yield
         return
-    # It starts with the first process, keeps what it inherits, and leaves SIGINT and SIGTERM unblocked behind it.
-    with _blocked():
-        resource_tracker.ensure_running()
-    with _blocked():
-        yield
-
-
-@contextlib.contextmanager
-def _blocked() -> Iterator[None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])
     try:
         yield

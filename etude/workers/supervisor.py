@@ -133,7 +133,11 @@ class WorkerSupervisor:
             worker.end(0.0)
             worker.failures += 1
             if worker.failures > self._options.restarts:
-                self._give_up(worker, failure)
+                self.close()
+                raise EnvironmentFault(
+                    f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at "
+                    f"what its environments do, or allow more restarts in the pool's options.{failure.indented}"
+                )
             text = f"{worker} {failure.reason}; replaced, {worker.loss}.{failure.indented}"
             self.warnings.append(WorkerWarning.of(text, worker.number, tuple(worker.columns), failure.reason))
             if worker.failures > 1:
@@ -202,13 +206,6 @@ class WorkerSupervisor:
     def _await_ready(self, worker: Worker) -> Ready:
         answer = self._first_answer(worker)
         return self.replace(worker, answer) if isinstance(answer, Failure) else answer
-
-    def _give_up(self, worker: Worker, failure: Failure) -> None:
-        self.close()
-        raise EnvironmentFault(
-            f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at what its "
-            f"environments do, or allow more restarts in the pool's options.{failure.indented}"
-        )
 
 
 def split_environments(environments: int | range, workers: int) -> list[list[int]]:

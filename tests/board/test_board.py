@@ -15,7 +15,7 @@ from etude.base.errors import SpaceError
 from etude.board.runs import RunBoard
 from etude.checkpoint import Lock
 from etude.cli import main
-from etude.serving.bodies import Refused
+from etude.serving.http import Refused
 
 
 def test_the_table_lists_the_runs_below_a_folder_and_follows_them(tmp_path):

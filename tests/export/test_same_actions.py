@@ -9,7 +9,7 @@ from export_cases import CASES, load
 from etude import serving
 from etude.envs import make_environment
 from etude.export.policy import policies_of
-from etude.serving import bodies
+from etude.serving import http
 from etude.serving.clients import Listening
 from etude.serving.service import PolicyService
 
@@ -95,7 +95,7 @@ class Served:
         client = self.clients[name]
         if first:
             self.episodes[name] = client.start_episode()
-        return client.get_action(self.episodes[name], bodies.plain(observation), info.get("action_mask"))
+        return client.get_action(self.episodes[name], http.plain(observation), info.get("action_mask"))
 
     def close(self):
         self.service.close()
@@ -110,7 +110,7 @@ def leaves(action):
 def check(found, expected, exact):
     for own, other in zip(leaves(found), leaves(expected), strict=True):
         if exact or np.asarray(other).dtype.kind != "f":
-            assert np.array_equal(own, bodies.plain(other))
+            assert np.array_equal(own, http.plain(other))
         else:
             np.testing.assert_allclose(own, other, 1e-5, 1e-5)
 
