@@ -69,43 +69,36 @@ class _Splitter:
 
     def plain(self, value: Any, place: str) -> Any:
         if isinstance(value, np.ndarray | np.generic):
-            return self._array(value, place)
+            if isinstance(value, np.ma.MaskedArray) or not self.storable(value.dtype):
+                what = "masked array" if isinstance(value, np.ma.MaskedArray) else f"array of dtype {value.dtype}"
+                raise Unstorable(
+                    f"{place or 'it'} is an {what}; expected booleans, integers, or floats of 16 to 64 bits"
+                )
+            self.arrays[place] = np.asarray(value)
+            return {"$scalar" if isinstance(value, np.generic) else "$array": place}
         if value is None or type(value) in (bool, str):
             return value
         if type(value) is int:
-            return self._integer(value, place)
+            if value.bit_length() > 8192:  # Python itself refuses to read decimal numbers of more than 4300 digits
+                raise Unstorable(f"{place or 'it'} is an integer of {value.bit_length()} bits; expected at most 8192")
+            return value
         if type(value) is float:
             return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
         if isinstance(value, dict):
-            return self._dict(value, place)
+            for key in value:
+                if type(key) is not str:
+                    raise Unstorable(f"{place or 'it'} is a dict with the key {key!r}; expected keys that are strings")
+            items = {k: self.plain(v, f"{place}/{k.replace('~', '~0').replace('/', '~1')}") for k, v in value.items()}
+            if any(key.startswith("$") for key in items):
+                return {"$dict": [[key, item] for key, item in items.items()]}
+            return items
         if type(value) in (list, tuple):
-            items = [self.plain(item, f"{place}/{i}") for i, item in enumerate(value)]
-            return items if type(value) is list else {"$tuple": items}
+            found = [self.plain(item, f"{place}/{i}") for i, item in enumerate(value)]
+            return found if type(value) is list else {"$tuple": found}
         raise Unstorable(
             f"{place or 'it'} is a {type(value).__module__}.{type(value).__name__}; expected NumPy arrays, numbers, "
             "strings, booleans and None, in dicts, lists and tuples"
         )
-
-    def _array(self, value: np.ndarray | np.generic, place: str) -> dict[str, str]:
-        if isinstance(value, np.ma.MaskedArray) or not self.storable(value.dtype):
-            what = "masked array" if isinstance(value, np.ma.MaskedArray) else f"array of dtype {value.dtype}"
-            raise Unstorable(f"{place or 'it'} is an {what}; expected booleans, integers, or floats of 16 to 64 bits")
-        self.arrays[place] = np.asarray(value)
-        return {"$scalar" if isinstance(value, np.generic) else "$array": place}
-
-    def _integer(self, value: int, place: str) -> int:
-        if value.bit_length() > 8192:  # Python itself refuses to read decimal numbers of more than 4300 digits
-            raise Unstorable(f"{place or 'it'} is an integer of {value.bit_length()} bits; expected at most 8192")
-        return value
-
-    def _dict(self, value: dict[str, Any], place: str) -> dict[str, Any]:
-        for key in value:
-            if type(key) is not str:
-                raise Unstorable(f"{place or 'it'} is a dict with the key {key!r}; expected keys that are strings")
-        items = {k: self.plain(v, f"{place}/{k.replace('~', '~0').replace('/', '~1')}") for k, v in value.items()}
-        if any(key.startswith("$") for key in items):
-            return {"$dict": [[key, item] for key, item in items.items()]}
-        return items
 
 
 def join(text: bytes, arrays: dict[str, np.ndarray]) -> Any:

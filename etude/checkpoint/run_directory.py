@@ -18,10 +18,9 @@ from typing import Any, NamedTuple
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
-from etude.base.errors import CheckpointError, ConfigError, UntrustedError
+from etude.base.errors import CheckpointError, ConfigError, MissingExtra, UntrustedError
 from etude.base.stacks import answer_requests
 from etude.checkpoint import plain
-from etude.checkpoint.hub import from_hub
 from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
@@ -93,18 +92,15 @@ class RunDirectory:
         """
         directory = cls(path, keep)
         if not trust:
-            directory._refuse_links()
+            for folder in (directory.checkpoints, directory.path / "tensorboard", directory.tensorboard):
+                if folder.is_symlink():
+                    raise UntrustedError(f"{folder} is a link: the run would write to {str(folder.resolve())!r}.", {})
         if not directory.saved() and not directory.best.exists():
             raise CheckpointError(
                 f"There is no run to resume in {path}: it has no checkpoints. Start one: etude train."
             )
         directory.lock()
         return directory
-
-    def _refuse_links(self) -> None:
-        for folder in (self.checkpoints, self.path / "tensorboard", self.tensorboard):
-            if folder.is_symlink():
-                raise UntrustedError(f"{folder} is a link: the run would write to {str(folder.resolve())!r}.", {})
 
     def lock(self) -> None:
         """Let no other process write to the directory, until `close`, and remove what killed ones left unfinished.
@@ -291,3 +287,28 @@ def numbered(root: Path, name: str) -> Path:
             return path
         except FileExistsError:
             number += 1
+
+
+BEGINNING = "hub:"
+_NAME = re.compile(r"hub:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+FILES = ["config.json", "checkpoints/*.etude"]
+
+
+def from_hub(path: Path) -> Path:
+    """The run directory that `hub:OWNER/NAME` or `hub:OWNER/NAME@REVISION` stands for, in the cache of huggingface_hub;
+    other paths as they are. Raises CheckpointError where it cannot be had."""
+    given = path.as_posix()
+    if not given.startswith(BEGINNING) or path.exists():
+        return path
+    found = _NAME.fullmatch(given)
+    if found is None:
+        raise ConfigError(f"{given!r} names nothing on the hub; expected hub:OWNER/NAME, or hub:OWNER/NAME@REVISION.")
+    try:
+        import huggingface_hub
+    except ImportError:
+        raise MissingExtra(f"Loading {given}", "hub") from None
+    try:
+        return Path(huggingface_hub.snapshot_download(found[1], revision=found[2], allow_patterns=FILES))
+    except Exception as problem:  # of whatever class: of HTTP, of the system, of names
+        reason = str(problem).strip().split("\n")[0] or type(problem).__name__
+        raise CheckpointError(f"{given} cannot be had from the hub: {reason[:300]}") from problem

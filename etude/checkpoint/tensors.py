@@ -101,7 +101,22 @@ def decode(source: Source, size: int) -> dict[str, np.ndarray]:
     header.pop("__metadata__", None)
     try:
         entries = sorted(((name, *_entry(entry)) for name, entry in header.items()), key=lambda entry: entry[3:])
-        return _read_arrays(source, entries, size - 8 - length)
+        position = 0
+        for name, dtype, shape, begin, end in entries:  # all of them, before anything is allocated
+            if begin != position or end - begin != math.prod(shape) * dtype.itemsize:
+                raise ValueError(
+                    f"tensor {name!r} does not follow the one before it, or its size does not fit its shape"
+                )
+            position = end
+        if position != size - 8 - length:
+            raise ValueError(f"its tensors take {position} bytes of {size - 8 - length}")
+        arrays = {}
+        for name, dtype, shape, _, _ in entries:
+            array = np.empty(shape, dtype)
+            if array.size:
+                source.readinto(array.reshape(-1).view(np.uint8).data)
+            arrays[name] = array
+        return arrays
     except (KeyError, TypeError) as error:
         raise ValueError(f"its header is malformed: {error}") from error
 
@@ -111,20 +126,3 @@ def _entry(entry: Any) -> tuple[np.dtype, tuple[int, ...], int, int]:
     if any(type(n) is not int or not 0 <= n < 2**63 for n in (*shape, begin, end)):
         raise ValueError("shapes and offsets of tensors must be counts")
     return dtype, shape, begin, end
-
-
-def _read_arrays(source: Source, entries: list[tuple[Any, ...]], size: int) -> dict[str, np.ndarray]:
-    position = 0
-    for name, dtype, shape, begin, end in entries:  # all of them, before anything is allocated
-        if begin != position or end - begin != math.prod(shape) * dtype.itemsize:
-            raise ValueError(f"tensor {name!r} does not follow the one before it, or its size does not fit its shape")
-        position = end
-    if position != size:
-        raise ValueError(f"its tensors take {position} bytes of {size}")
-    arrays = {}
-    for name, dtype, shape, _, _ in entries:
-        array = np.empty(shape, dtype)
-        if array.size:
-            source.readinto(array.reshape(-1).view(np.uint8).data)
-        arrays[name] = array
-    return arrays

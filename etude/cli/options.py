@@ -306,7 +306,7 @@ def plain_value(text: str) -> Any:
 
 def task(text: str | None) -> Any:
     """The task that --task TASK stands for; None where none is given. ConfigError for what is no plain data."""
-    from etude.envs.tasks import task_data
+    from etude.envs.adapter import task_data
 
     return None if text is None else task_data(plain_value(text))
 

@@ -3,39 +3,28 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
-from gymnasium.spaces import Box, Discrete, MultiDiscrete
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
-from etude.base.spaces import Space, bounded, is_float_image, parts
+from etude.base.spaces import Space, bounded, describe, is_float_image, parts
 from etude.envs.actions import Actions
 from etude.envs.faults import RAISED, close_all, explain_closing, explain_error, explain_reset, explain_step
-from etude.envs.make import make_simulator, make_single
+from etude.envs.make import Finding, RandomActions, RandomActionsOfSeveral, make_simulator, make_single
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
-from etude.envs.observations import Observations, Precision
+from etude.envs.observations import Observations, Precision, is_text
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, resolve
 from etude.envs.rewards import MultiAgentReward
-from etude.envs.values import Found, check_copied, check_flag, check_observation, check_reward, random_actions
 from etude.envs.vector import Generators, statistics_in
 
 STEPS = 10_000  # after which an episode counts as one that does not end
 EPISODES = 3
 SECONDS = 10.0
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A mistake, or a note on what works and could surprise. `message` says what was found and how to mend it."""
-
-    name: str
-    message: str
-    kind: Literal["mistake", "note"] = "mistake"
 
 
 class _Findings:
@@ -44,9 +33,9 @@ class _Findings:
     def __init__(self) -> None:
         self.by_name: dict[str, Finding] = {}
 
-    def add(self, found: Found | None, kind: Literal["mistake", "note"] = "mistake") -> None:
+    def add(self, found: Finding | None) -> None:
         if found is not None:
-            self.by_name.setdefault(found.name, Finding(found.name, found.message, kind))
+            self.by_name.setdefault(found.name, found)
 
 
 def check_environment(env: EnvironmentSpec) -> list[Finding]:
@@ -63,9 +52,9 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
         else:
             _check_single(source, findings)
     except EtudeError as problem:
-        findings.add(Found("making", problem.with_options))
+        findings.add(Finding("making", problem.with_options))
     except RAISED as problem:  # the environment's own, from wherever it was called
-        findings.add(Found("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
+        findings.add(Finding("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
     return list(findings.by_name.values())
 
 
@@ -76,7 +65,7 @@ def _check_simulator(source: EnvironmentSource, findings: _Findings) -> None:
         Observations(simulator.single_observation_space)
         Actions(simulator.single_action_space)
     except EtudeError as problem:
-        findings.add(Found("autoreset", problem.with_options))
+        findings.add(Finding("autoreset", problem.with_options))
     finally:
         close_all([simulator], source.name)
 
@@ -87,7 +76,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), gym.Space):
                 fix = f"Set self.{name} in __init__ to a gymnasium.spaces.Space"
-                findings.add(Found(name, f"{name} is {getattr(env, name, None)!r}. {fix}."))
+                findings.add(Finding(name, f"{name} is {getattr(env, name, None)!r}. {fix}."))
                 return
         _check_spaces(env, findings)
         _check_rendering(source, env, findings)
@@ -95,7 +84,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
         while isinstance(wrapped, gym.Wrapper):
             if isinstance(wrapped, gym.wrappers.Autoreset):
                 fix = "which hides last observations. Remove it: etude resets."
-                findings.add(Found("autoreset", f"It resets itself (the wrapper Autoreset), {fix}"))
+                findings.add(Finding("autoreset", f"It resets itself (the wrapper Autoreset), {fix}"))
             wrapped = wrapped.env
         generators = Generators()
         first = _check_resets(env, findings)
@@ -103,12 +92,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
             _check_episodes(env, findings)
             _check_history(env, first, generators, findings)
     finally:
-        findings.add(_close(env))
-
-
-def _close(env: gym.Env[Any, Any]) -> Found | None:
-    wrong = explain_closing(env)
-    return None if wrong is None else Found("close", wrong)
+        findings.add(None if (wrong := explain_closing(env)) is None else Finding("close", wrong))
 
 
 def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
@@ -116,30 +100,32 @@ def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
         try:
             check()
         except EtudeError as problem:
-            findings.add(Found("space", problem.with_options))
+            findings.add(Finding("space", problem.with_options))
     _check_action_space(env.action_space, findings)
     for path, space in _leaf_spaces(env.observation_space):
         if is_float_image(space):
             text = (
                 f"The observation{path} is an image of {space.dtype}. Return uint8 from 0 to 255: Box(0, 255, shape, "
             )
-            findings.add(Found("float image", text + "np.uint8) takes a quarter of the memory; the network scales it."))
+            findings.add(
+                Finding("float image", text + "np.uint8) takes a quarter of the memory; the network scales it.")
+            )
 
 
 def _check_action_space(space: Space, findings: _Findings) -> None:
     if not bounded(space):
         text = f"The action space {space} is not bounded. Agents choose from [-1, 1]: give it finite bounds."
-        findings.add(Found("action bounds", text))
+        findings.add(Finding("action bounds", text))
     elif isinstance(space, Box) and not np.allclose(space.low, -space.high):
         text = (
             f"The action space {space} is not symmetric. etude scales [-1, 1] to it; other libraries may not: declare "
         )
-        findings.add(Found("action bounds", text + "Box(-1, 1) and scale in step."), "note")
+        findings.add(Finding("action bounds", text + "Box(-1, 1) and scale in step.", "note"))
     if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0):
         text = (
             f"The actions of {space} start at {space.start}. etude counts from 0 and adds it; other libraries may not: "
         )
-        findings.add(Found("action start", text + "declare Discrete(n) and add the start in step."), "note")
+        findings.add(Finding("action start", text + "declare Discrete(n) and add the start in step.", "note"))
 
 
 def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
@@ -152,10 +138,10 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     own_render = type(env.unwrapped).render not in (gym.Env.render, MultiAgentEnvironment.render)
     if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
-        findings.add(Found("render_mode", text))
+        findings.add(Finding("render_mode", text))
     if modes and type(env.unwrapped).render is gym.Env.render:
         text = f"It declares the render modes {modes} and has no render(): write it, or leave them out of its metadata."
-        findings.add(Found("render", text))
+        findings.add(Finding("render", text))
     offscreen = [mode for mode in modes if mode in ("rgb_array", "ansi")]
     if not offscreen:
         return
@@ -165,12 +151,12 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     except EnvironmentFault as problem:
         if not isinstance(problem.__cause__, TypeError) or "render_mode" not in str(problem):
             raise
-        findings.add(Found("render_mode", f"It declares the render modes {modes} and takes no render_mode: {fix}."))
+        findings.add(Finding("render_mode", f"It declares the render modes {modes} and takes no render_mode: {fix}."))
         return
     if seen.render_mode != offscreen[0]:
         text = f"Made with render_mode={offscreen[0]!r}, its render_mode is {seen.render_mode!r}: {fix}."
-        findings.add(Found("render_mode", text))
-    findings.add(_close(seen))
+        findings.add(Finding("render_mode", text))
+    findings.add(None if (wrong := explain_closing(seen)) is None else Finding("close", wrong))
 
 
 def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any, Any]:
@@ -179,7 +165,7 @@ def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any,
     wrong = explain_reset(result)
     if wrong is None:
         return result
-    findings.add(Found("reset", f"{wrong}."))
+    findings.add(Finding("reset", f"{wrong}."))
     return (result[0] if isinstance(result, tuple) and result else result), {}
 
 
@@ -190,11 +176,11 @@ def _check_resets(env: gym.Env[Any, Any], findings: _Findings) -> list[np.ndarra
     except TypeError as problem:
         if "unexpected keyword" not in str(problem):
             raise
-        findings.add(Found("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None)."))
+        findings.add(Finding("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None)."))
         return None
     if not statistics_in(env) and not _same(first, again):
         text = "Two resets with one seed and the same actions gave different observations. Begin reset with "
-        findings.add(Found("seed", text + "super().reset(seed=seed) and draw from self.np_random only."))
+        findings.add(Finding("seed", text + "super().reset(seed=seed) and draw from self.np_random only."))
     return first
 
 
@@ -203,7 +189,7 @@ def _check_history(
 ) -> None:
     """Whether the episode repeats itself after others, and draws from nothing but its own generator."""
     for text in statistics_in(env):
-        findings.add(Found("history", text), "note")
+        findings.add(Finding("history", text, "note"))
     if "seed" in findings.by_name:
         return
     if not _same(first, _trace(env, findings)):
@@ -211,8 +197,8 @@ def _check_history(
         fix = (
             "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
         )
-        findings.add(Found("history", text + fix), "note")
-    findings.add(None if (note := generators.note()) is None else Found("global generator", note), "note")
+        findings.add(Finding("history", text + fix, "note"))
+    findings.add(None if (note := generators.note()) is None else Finding("global generator", note, "note"))
 
 
 def _same(first: list[np.ndarray], again: list[np.ndarray]) -> bool:
@@ -252,7 +238,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
         findings.add(choose.found)
         result = env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
-            findings.add(Found("step", f"{explain_step(result)}."))
+            findings.add(Finding("step", f"{explain_step(result)}."))
             return
         for leaf, copy in zip(trees.leaves(kept), copied, strict=False):
             findings.add(check_copied(leaf, copy))
@@ -261,7 +247,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
         for (path, space, own), leaf in zip(precision, _copies(kept), strict=False):
             if own.looks and leaf.shape == space.shape and leaf.dtype.kind in "fiu":
                 text = own.look(leaf[None], f"The observation{path}")
-                findings.add(None if text is None else Found("precision", text))
+                findings.add(None if text is None else Finding("precision", text))
         if np.any(result[2]) or np.any(result[3]):
             ended += 1
             if ended == EPISODES:
@@ -272,7 +258,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
             break
     if not ended:
         text = f"No episode ended in {STEPS} random steps or {SECONDS:.0f} seconds. If none ever does, limit its time: "
-        findings.add(Found("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates."), "note")
+        findings.add(Finding("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates.", "note"))
 
 
 def _check_step(result: tuple[Any, ...], env: gym.Env[Any, Any], findings: _Findings) -> None:
@@ -284,8 +270,93 @@ def _check_step(result: tuple[Any, ...], env: gym.Env[Any, Any], findings: _Find
     findings.add(check_flag("truncated", truncated))
     if not isinstance(info, dict):
         findings.add(
-            Found("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
+            Finding("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
         )
     elif "final_obs" in info or "final_observation" in info:
         text = "info holds a final observation: it resets itself, which hides last observations. Leave resets to etude."
-        findings.add(Found("autoreset", text))
+        findings.add(Finding("autoreset", text))
+
+
+def check_observation(value: Any, space: Space, key: str = "") -> Finding | None:
+    """The first thing that is wrong with an observation."""
+    what = f"The observation {key!r}" if key else "The observation"
+    if isinstance(space, Dict):
+        if not isinstance(value, dict) or set(value) != set(space.spaces):
+            got = f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
+            return Finding("structure", f"{what} is {got}. Return a dict with the keys {sorted(space.spaces)}.")
+    elif isinstance(space, Tuple):
+        if not isinstance(value, tuple) or len(value) != len(space.spaces):
+            return Finding("structure", f"{what} is {type(value).__name__}. Return a tuple of {len(space.spaces)}.")
+    else:
+        return _check_leaf(value, space, what)
+    checks = (
+        check_observation(value[name], part, f"{key}.{name}" if key else str(name)) for name, part in parts(space)
+    )
+    return next((found for found in checks if found is not None), None)
+
+
+def _check_leaf(value: Any, space: Space, what: str) -> Finding | None:
+    if is_text(space):
+        if not isinstance(value, str):
+            return Finding("dtype", f"{what} is a {type(value).__name__}, its space {space}. Return a text.")
+        text = f"{what} is {value[:80]!r}, outside of {space}. Widen the space, or return another text."
+        return None if space.contains(value) else Finding("bounds", text)
+    if not isinstance(value, np.ndarray | np.generic | int):
+        return Finding("dtype", f"{what} is a {type(value).__name__}. Return np.array(..., dtype=np.{space.dtype}).")
+    array = np.asarray(value)
+    if array.shape != space.shape:
+        fix = "Make what you return and observation_space agree"
+        return Finding("shape", f"{what} has shape {array.shape}, its space {describe(space)}. {fix}.")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        return Finding("finite", f"{what} holds {_first(array, ~np.isfinite(array))}. Every value must be finite.")
+    if array.dtype != space.dtype and not isinstance(value, int):
+        return Finding(
+            "dtype", f"{what} is {array.dtype}, its space {space.dtype}. Return it with .astype(np.{space.dtype})."
+        )
+    if isinstance(space, Box) and not space.contains(array):
+        outside = (array < space.low) | (array > space.high)
+        bounds = f"{_first(space.low, outside)} to {_first(space.high, outside)}"
+        fix = "Widen observation_space, or clip what you return"
+        return Finding("bounds", f"{what} holds {_first(array, outside)} where its space has {bounds}. {fix}.")
+    if not isinstance(space, Box) and not space.contains(value):
+        return Finding("bounds", f"{what} is {value}, outside {describe(space)}. Make the space larger.")
+    return None
+
+
+def _first(array: np.ndarray, where: np.ndarray) -> Any:
+    return array[where].flat[0]
+
+
+def check_reward(reward: Any) -> Finding | None:
+    """A reward is one finite number."""
+    if isinstance(reward, np.ndarray) or not isinstance(reward, int | float | np.number | np.bool_):
+        kind = f"an array of shape {reward.shape}" if isinstance(reward, np.ndarray) else f"a {type(reward).__name__}"
+        return Finding("reward", f"The reward is {kind}. Return one number: float(reward).")
+    if not np.isfinite(reward):
+        return Finding(
+            "reward", f"The reward is {reward}. It must be finite: guard what can divide by zero or overflow."
+        )
+    return None
+
+
+def check_flag(name: str, value: Any) -> Finding | None:
+    """`terminated` and `truncated` are bools."""
+    if isinstance(value, bool | np.bool_):
+        return None
+    return Finding("done", f"{name} is {value!r}, a {type(value).__name__}. Return a bool: bool({name}).")
+
+
+def check_copied(kept: Any, copied: Any) -> Finding | None:
+    """Whether an observation that was kept changed when the environment took its next step."""
+    if isinstance(kept, np.ndarray) and not np.array_equal(kept, copied, equal_nan=kept.dtype.kind == "f"):
+        text = "An observation changed after it was returned. Return a copy of what step changes: self.state.copy()."
+        return Finding("copy", text)
+    return None
+
+
+def random_actions(env: gym.Env[Any, Any], seed: int) -> RandomActions | RandomActionsOfSeveral:
+    """What draws actions for an environment, from what it returned last."""
+    if isinstance(env, MultiAgentEnvironment):
+        assert env.spaces.agents is not None
+        return RandomActionsOfSeveral(env.spaces.agents, seed)
+    return RandomActions(env.action_space, seed)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
@@ -16,19 +20,29 @@ from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed
-from etude.base.spaces import Space, Spaces
+from etude.base.spaces import (
+    ACTION_MASK,
+    Box,
+    Discrete,
+    Hybrid,
+    MultiBinary,
+    Space,
+    Spaces,
+    leaves,
+    tree_of,
+)
 from etude.base.trees import Tree
 from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks
 from etude.envs.faults import RAISED, FaultLocation, LateMask, cause_of, check_reset, close_all, explain_error
 from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
-from etude.envs.observations import maskable
+from etude.envs.observations import flat_mask, maskable
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
 from etude.envs.rewards import MultiAgentRewards
-from etude.envs.values import RandomActions, RandomActionsOfSeveral
 from etude.envs.vector import LoopEnvironments
 from etude.language import TokenEnvironment
+from etude.multi_agent import joint
 from etude.protocols import Environments
 
 MANY_STEPS = 10_000  # of an episode, after which one without a time limit counts as one that does not end
@@ -241,6 +255,75 @@ def _kind(env: Any) -> str:
     if any(base.__module__.split(".")[0] == "gym" for base in type(env).__mro__):
         return f"{kind} of the old gym package; subclass gymnasium.Env instead (import gymnasium as gym)."
     return f"{kind}; expected a gymnasium.Env, or one of PettingZoo. Subclass gymnasium.Env and return an instance."
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A mistake, or a note on what works and could surprise. `message` says what was found and how to mend it."""
+
+    name: str
+    message: str
+    kind: Literal["mistake", "note"] = "mistake"
+
+
+class RandomActions:
+    """Draws actions of one space, always the same ones from a seed, also where the environment makes its space anew.
+
+    found: what was wrong with the last mask.
+    """
+
+    def __init__(self, space: Space, seed: int):
+        self._space = copy.deepcopy(space)
+        self._space.seed(seed)
+        self._rng = np.random.default_rng(seed)
+        self.found: Finding | None = None
+
+    def __call__(self, observation: Any, info: Any) -> Any:
+        """An action for what a reset or a step returned."""
+        self.found = None
+        held = (part for part in (observation, info) if isinstance(part, dict))
+        mask = next((part[ACTION_MASK] for part in held if ACTION_MASK in part), None)
+        counts = maskable(self._space)
+        if mask is None or not counts:
+            return self._space.sample()
+        flat = flat_mask(mask)
+        legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(counts)[:-1])]
+        if flat.shape != (sum(counts),):
+            self.found = Finding(
+                "mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(counts)},)."
+            )
+            return self._space.sample()
+        if not all(map(len, legal)):
+            text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
+            self.found = Finding("mask", text)
+            return self._space.sample()
+        chosen = iter([int(self._rng.choice(part)) for part in legal])
+        return tree_of(self._space, (self._put_together(leaf, chosen) for _, leaf in leaves(self._space)))
+
+    def _put_together(self, space: Any, chosen: Iterator[int]) -> Any:
+        """A leaf of an action with the next of these choices, or any numbers."""
+        if isinstance(space, Hybrid):
+            return np.append(space.numbers.sample(), list(chosen)).astype(space.dtype)
+        if isinstance(space, Box):
+            return space.sample()
+        if isinstance(space, Discrete):
+            return space.start + space.dtype.type(next(chosen))
+        own = np.reshape(list(islice(chosen, math.prod(space.shape))), space.shape).astype(space.dtype)
+        return own if isinstance(space, MultiBinary) else own + space.start
+
+
+class RandomActionsOfSeveral:
+    """The same for several agents as one."""
+
+    def __init__(self, agents: dict[str, Spaces], seed: int):
+        self._spaces = [own.action for own in agents.values()]
+        self._each = {name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(agents.items())}
+        self.found: Finding | None = None
+
+    def __call__(self, observation: Any, info: Any) -> np.ndarray:
+        """The joined actions of all agents."""
+        chosen = [draw(observation[joint.AGENTS][name], {}) for name, draw in self._each.items()]
+        return joint.join_actions([np.asarray(action)[None] for action in chosen], self._spaces)[0]
 
 
 class Examined(NamedTuple):

@@ -20,7 +20,7 @@ from etude.base.seeding import RunSeed, environment_name, episode_seed
 from etude.base.spaces import Origins, Spaces
 from etude.base.trees import Tree
 from etude.envs.actions import ActionScaling, NormalisedActions
-from etude.envs.adapter import SpaceConversion, Translation, translation_of
+from etude.envs.adapter import GiveTask, SpaceConversion, Translation, task_giver, translation_of
 from etude.envs.faults import (
     RAISED,
     FaultLocation,
@@ -33,7 +33,6 @@ from etude.envs.faults import (
 )
 from etude.envs.observations import Mismatch, mask_size, origins_in
 from etude.envs.rewards import Rewards, ScalarRewards, WrongValue
-from etude.envs.tasks import GiveTask, task_giver
 
 STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
 

@@ -7,7 +7,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from etude.adapt.signals import effective_count
+from etude.adapt.adaptation import effective_count
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
 

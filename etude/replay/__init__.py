@@ -14,7 +14,7 @@ from etude.replay.episode_views import (
 from etude.replay.hindsight import Hindsight
 from etude.replay.mixture import Demonstrations, MixedReplay, RecordedTerms
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
-from etude.replay.ring import Ring, bytes_needed
+from etude.replay.ring import Ring
 from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Prioritised, Uniform
 from etude.replay.token_sequences import PreferencePairs, TokenGroups, TokenSequences
 from etude.replay.views import NStep, OneStep, OneStepAndNextActions, Sequences, Unrolls
@@ -26,5 +26,4 @@ __all__ = [
     "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "RecordedTerms", "Ring", "Selector",
     "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
     "WholeReturns",
-    "bytes_needed",
 ]  # fmt: skip

@@ -197,13 +197,11 @@ class Buffer:
         rows = self.ring.add(steps)
         self.selector.added(self.ring, rows)
         if "priority" in steps.extras:
-            self._report(numbers(rows), steps.extras["priority"].reshape(-1))
-
-    def _report(self, rows: np.ndarray, errors: np.ndarray) -> None:
-        errors = errors[len(errors) - len(rows) :]  # the last ones stay, of more steps than the ring holds
-        known = ~np.isnan(errors)
-        if known.any():
-            self.selector.update(rows[known], errors[known])
+            errors, new = steps.extras["priority"].reshape(-1), numbers(rows)
+            errors = errors[len(errors) - len(new) :]  # the last ones stay, of more steps than the ring holds
+            known = ~np.isnan(errors)
+            if known.any():
+                self.selector.update(new[known], errors[known])
 
     def sample(self, k: int, n: int) -> Batch:
         """k batches of n, stacked: every array is [k, n, ...]. ConfigError where there is nothing to sample from."""

@@ -179,7 +179,10 @@ class Triplets(TransitionView):
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         start = self.place(ring, rows)
-        near, far = self._two_below(ring.episodes.after(start) + 1)
+        bound = ring.episodes.after(start) + 1  # two different numbers below it; all pairs are equally likely
+        one, other = self.rng.integers(bound), self.rng.integers(bound - 1)
+        other += other >= one
+        near, far = np.minimum(one, other), np.maximum(one, other)
         steps = np.stack([start, ring.ahead(start, near + 1)])  # [2, K, n] the rows i and k
         reward, kind = ring.outcome(steps)
         seen = ring.observation(steps)
@@ -207,12 +210,6 @@ class Triplets(TransitionView):
 
     def restore(self, state: dict[str, Any]) -> None:
         restore_generator(self.rng, state["generator"])
-
-    def _two_below(self, bound: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Two different numbers below each bound, the smaller one first; all pairs have the same probability."""
-        one, other = self.rng.integers(bound), self.rng.integers(bound - 1)
-        other += other >= one
-        return np.minimum(one, other), np.maximum(one, other)
 
     def _others(self, ring: RingView, count: int) -> np.ndarray:
         """Rows [count] of episodes of at least 3 observations, each with the same probability."""

@@ -101,7 +101,12 @@ class Hindsight(AroundView):
         require_goals(ring.spaces.observation)
         start = self.view.place(ring, rows)
         if self._differ is not None:
-            self._compare(ring, start.reshape(-1)[:COMPARED], self._differ)
+            compared = start.reshape(-1)[:COMPARED]
+            following, (stored, _) = ring.following(compared), ring.outcome(compared)
+            found, _ = self.rewards(following["achieved_goal"], following["desired_goal"], stored.shape[1:])
+            apart = np.argwhere(~np.isclose(stored, found, rtol=1e-3, atol=1e-4))
+            if len(apart):
+                self._differ(float(stored[tuple(apart[0])]), float(found[tuple(apart[0])]))
             self._differ = None
         chosen = self.rng.random(rows.shape) < self.share
         from_ = start[chosen]
@@ -109,13 +114,6 @@ class Hindsight(AroundView):
         goal = ring.following_part("achieved_goal", reached)
         batch = self.view(Relabelled(ring, chosen, goal, self.rewards), start, weight)
         return batch if start is rows else replace(batch, index=rows)
-
-    def _compare(self, ring: RingView, rows: np.ndarray, differ: Callable[[float, float], None]) -> None:
-        following, (stored, _) = ring.following(rows), ring.outcome(rows)
-        found, _ = self.rewards(following["achieved_goal"], following["desired_goal"], stored.shape[1:])
-        apart = np.argwhere(~np.isclose(stored, found, rtol=1e-3, atol=1e-4))
-        if len(apart):
-            differ(float(stored[tuple(apart[0])]), float(found[tuple(apart[0])]))
 
     def state(self) -> dict[str, Any]:
         return {"generator": generator_state(self.rng), "whole": self.rewards.whole, "view": self.view.state()}

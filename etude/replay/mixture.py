@@ -41,7 +41,15 @@ class MixedReplay:
     def __init__(
         self, buffers: Mapping[str, Buffer], shares: Mapping[str, float], rng: np.random.Generator, online: str | None
     ):
-        _require_parts(buffers, shares, online)
+        good = buffers and shares.keys() == buffers.keys() and (online is None or online in buffers)
+        if not good or not all(math.isfinite(share) and share > 0 for share in shares.values()):
+            raise ConfigError(
+                f"MixedReplay: buffers {list(buffers)}, shares {dict(shares)}, online = {online!r}; expected a "
+                "positive share for each buffer, and the name of one of them, or None."
+            )
+        extras = {name: sorted(buffer.ring.extras) for name, buffer in buffers.items()}
+        if len(set(map(tuple, extras.values()))) > 1:
+            raise ConfigError(f"MixedReplay: the buffers store the extras {extras}; expected the same in each.")
         self.buffers: dict[str, Buffer] = dict(buffers)
         self.rng: np.random.Generator = rng
         self._online = online
@@ -77,7 +85,22 @@ class MixedReplay:
             weight = self.buffers[name].importance(part)
             parts.append(dataclasses.replace(part, weight=weight, index=part.index + drawn))
             places.append(at.reshape(-1))
-        batch = _joined(parts, np.concatenate(places), k, n)
+        order = np.concatenate(places)  # among the k * n rows, the places of the rows of all parts
+        every_batch = all(len(part.index) == k for part in parts)  # has as many rows of each buffer
+
+        def join(*leaves: np.ndarray) -> np.ndarray:
+            if every_batch:
+                return np.concatenate(leaves, 1)
+            found = np.empty((k * n, *leaves[0].shape[2:]), leaves[0].dtype)
+            start = 0
+            for leaf in leaves:
+                end = start + leaf.shape[0] * leaf.shape[1]
+                found[order[start:end]] = leaf.reshape(end - start, *leaf.shape[2:])
+                start = end
+            return found.reshape(k, n, *leaves[0].shape[2:])
+
+        fields = [{field.name: getattr(part, field.name) for field in dataclasses.fields(Batch)} for part in parts]
+        batch = Batch(**trees.map(join, *fields))
         return dataclasses.replace(batch, weight=batch.weight / batch.weight.max(1, keepdims=True))
 
     def _drawn(self, k: int, n: int) -> Iterator[tuple[str, int, np.ndarray]]:
@@ -143,18 +166,6 @@ class MixedReplay:
         return self.buffers[self._online]
 
 
-def _require_parts(buffers: Mapping[str, Buffer], shares: Mapping[str, float], online: str | None) -> None:
-    good = buffers and shares.keys() == buffers.keys() and (online is None or online in buffers)
-    if not good or not all(math.isfinite(share) and share > 0 for share in shares.values()):
-        raise ConfigError(
-            f"MixedReplay: buffers {list(buffers)}, shares {dict(shares)}, online = {online!r}; expected a positive "
-            "share for each buffer, and the name of one of them, or None."
-        )
-    extras = {name: sorted(buffer.ring.extras) for name, buffer in buffers.items()}
-    if len(set(map(tuple, extras.values()))) > 1:
-        raise ConfigError(f"MixedReplay: the buffers store the extras {extras}; expected the same in each.")
-
-
 class _Views:
     """The views of all buffers: what is set of one is set of all."""
 
@@ -170,26 +181,6 @@ class _Views:
     def reward_scale(self, scale: float) -> None:
         for view in self._views:
             view.reward_scale = scale
-
-
-def _joined(parts: list[Batch], places: np.ndarray, k: int, n: int) -> Batch:
-    """Batches [k, n, ...] of parts [j, m, ...]. places: among the k * n rows, of the rows of all parts in order."""
-
-    every_batch = all(len(part.index) == k for part in parts)  # has as many rows of each buffer
-
-    def join(*leaves: np.ndarray) -> np.ndarray:
-        if every_batch:
-            return np.concatenate(leaves, 1)
-        found = np.empty((k * n, *leaves[0].shape[2:]), leaves[0].dtype)
-        start = 0
-        for leaf in leaves:
-            end = start + leaf.shape[0] * leaf.shape[1]
-            found[places[start:end]] = leaf.reshape(end - start, *leaf.shape[2:])
-            start = end
-        return found.reshape(k, n, *leaves[0].shape[2:])
-
-    fields = [{field.name: getattr(part, field.name) for field in dataclasses.fields(Batch)} for part in parts]
-    return Batch(**trees.map(join, *fields))
 
 
 FIELDS = ("observation", "action", "reward", "discount", "next_observation", "weight")

@@ -47,24 +47,6 @@ def between(steps: Steps, start: int, end: int) -> Steps:
 Extras = dict[str, tuple[tuple[int, ...], Any]]  # name -> (shape of one row, dtype)
 
 
-def bytes_needed(
-    spaces: Spaces,
-    capacity: int,
-    environments: int = 1,
-    extras: Extras | None = None,
-    frame_stack: int = 1,
-    reward_shape: tuple[int, ...] = (),
-) -> int:
-    """Bytes that such a ring takes. One observation for each episode in it comes on top."""
-    template = spaces_.zeros(spaces.observation)
-    observation = trees.count_bytes(template if frame_stack == 1 else newest_frames(template, frame_stack))
-    action = trees.count_bytes(spaces_.zeros(spaces.action))
-    extra = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in (extras or {}).values())
-    reward, kind, final, start = 4 * math.prod(reward_shape), 1, 4, 4 * (frame_stack > 1)
-    row = observation + action + extra + reward + kind + final + start
-    return (capacity // environments + frame_stack) * environments * row
-
-
 TERMINATED, TRUNCATED = 1, 2  # bits of `kind`; 0 where the episode goes on in the next slot
 EDGE = 4  # nothing is stored here, and what follows begins a column
 
@@ -181,9 +163,18 @@ class Ring:
                 f"A ring of capacity {capacity}, environments {environments} and frame_stack {frame_stack} cannot be; "
                 "expected at least one step of each of at least one environment."
             )
+        self.limit: int = capacity // environments  # rows of a column
+        self.slots: int = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
+        self.rows: int = self.slots * environments
+        template, action = spaces_.zeros(spaces.observation), spaces_.zeros(spaces.action)
+        observation = trees.count_bytes(template if frame_stack == 1 else newest_frames(template, frame_stack))
+        extra = sum(math.prod(shape) * np.dtype(dtype).itemsize for shape, dtype in (extras or {}).values())
+        reward, kind, final, start = 4 * math.prod(reward_shape), 1, 4, 4 * (frame_stack > 1)
+        row = observation + trees.count_bytes(action) + extra + reward + kind + final + start
+        self.bytes_needed: int = self.rows * row  # and an observation for each episode in it
         self.storage: RamStorage | FileStorage = RamStorage() if folder is None else FileStorage(folder)
         self.storage.require(
-            bytes_needed(spaces, capacity, environments, extras, frame_stack, reward_shape),
+            self.bytes_needed,
             f"A replay of {capacity:,} steps",
             "Lower its capacity (`buffer_size` in the configs), or keep it in files (`replay_folder` of a run).",
         )
@@ -192,12 +183,8 @@ class Ring:
         self.capacity: int = capacity
         self.environments: int = environments
         self.frame_stack: int = frame_stack
-        self.limit: int = capacity // environments  # rows of a column
-        self.slots: int = self.limit + frame_stack  # the head, and the older frames of the oldest stack, come on top
-        self.rows: int = self.slots * environments
         self.kind: np.ndarray = zeros((self.rows,), np.uint8)  # [rows] how each step ended
         self.kind[-environments:] = EDGE
-        template, action = spaces_.zeros(spaces.observation), spaces_.zeros(spaces.action)
         self.observations: Whole | FrameStacks = (
             Whole(template, self.rows, self.storage)
             if frame_stack == 1
@@ -280,12 +267,26 @@ class Ring:
             pending: Where = slice(end, end + self.environments)
             touched: Where = slice(start, end + self.environments)
         else:
-            touched = self._places(times, steps.columns)
-            where, pending = touched[: -len(columns)], touched[-len(columns) :]
+            if len(set(columns)) != len(columns) or min(columns) < 0 or max(columns) >= self.environments:
+                raise ConfigError(
+                    f"Steps of the environments {columns} do not fit a ring of {self.environments} environments; "
+                    f"expected different numbers from 0 to {self.environments - 1}."
+                )
+            slots = (self.head[columns] + np.arange(times + 1)[:, None]) % self.slots
+            touched = places = (slots * self.environments + steps.columns).reshape(-1)
+            where, pending = places[: -len(columns)], places[-len(columns) :]
         if True in steps.restarted.tolist():
             self.cut(steps.columns[steps.restarted])
         self._release(touched)
-        self._write(where, pending, steps, ended)
+        if ended is not None:
+            self.kind[where] = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
+            rows = ended + where.start if isinstance(where, slice) else where[ended]
+            self.observations.end(rows, steps.final_observation)
+        self.observations.write(where, pending, steps)
+        self.action[where] = flat(self.action, steps.action)
+        self.reward[where] = flat(self.reward, steps.reward)
+        for name, array in self.extras.items():
+            array[where] = flat(array, steps.extras[name])
         if together:
             self.head[:] = (head + times) % self.slots
             self.filled[:] = size = min(int(self.filled[0]) + times, self.limit)
@@ -397,7 +398,13 @@ class Ring:
         are stored in it."""
         parts = ("built", "slots", "head", "filled", "kind", "action", "reward", "extras", "observations")
         held = saved.fields(parts)
-        self._check_built(held["built"])
+        was, now = held["built"].table(), self.built()
+        differ = [f"{name} was {was[name].value if name in was else None!r}, is {own!r}" for name, own in now.items()
+                  if name not in was or was[name].value != own]  # fmt: skip
+        if differ:
+            raise CheckpointError(
+                f"The saved replay does not fit this ring: {'; '.join(differ)}. Build the ring as it was when saved."
+            )
         slots = held["slots"].whole(1, self.slots)
         rows, part = slots * self.environments, slots < self.slots
         head = held["head"].array(np.int64, self.head.shape, 0, slots - 1)
@@ -414,15 +421,6 @@ class Ring:
         for name, array in self.extras.items():
             extras[name].array(array.dtype, (rows, *array.shape[1:]))
         return int(filled.sum())
-
-    def _check_built(self, saved: Stored) -> None:
-        was, now = saved.table(), self.built()
-        differ = [f"{name} was {was[name].value if name in was else None!r}, is {own!r}" for name, own in now.items()
-                  if name not in was or was[name].value != own]  # fmt: skip
-        if differ:
-            raise CheckpointError(
-                f"The saved replay does not fit this ring: {'; '.join(differ)}. Build the ring as it was when saved."
-            )
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
@@ -456,16 +454,6 @@ class Ring:
         self._even = bool((self.head == self.head[0]).all() and (self.filled == self.filled[0]).all())
         self.version += 1
 
-    def _places(self, times: int, columns: np.ndarray) -> np.ndarray:
-        """The flat rows of the next `times` slots of these columns, and of the heads after them: [(times + 1) * n]."""
-        if len(np.unique(columns)) != len(columns) or columns.min() < 0 or columns.max() >= self.environments:
-            raise ConfigError(
-                f"Steps of the environments {columns.tolist()} do not fit a ring of {self.environments} environments; "
-                f"expected different numbers from 0 to {self.environments - 1}."
-            )
-        slots = (self.head[columns] + np.arange(times + 1)[:, None]) % self.slots
-        return (slots * self.environments + columns).reshape(-1)
-
     def _verify(self, steps: Steps) -> np.ndarray | None:
         """Refuse what does not fit before anything is changed. Returns where, in T * N, episodes ended: [E]."""
         self.observations.verify(steps)
@@ -493,17 +481,6 @@ class Ring:
         if np.count_nonzero(kind):
             self.observations.release(numbers(touched)[kind & (TERMINATED | TRUNCATED) != 0])
             self.kind[touched] = 0
-
-    def _write(self, where: Where, pending: Where, steps: Steps, ended: np.ndarray | None) -> None:
-        if ended is not None:
-            self.kind[where] = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
-            rows = ended + where.start if isinstance(where, slice) else where[ended]
-            self.observations.end(rows, steps.final_observation)
-        self.observations.write(where, pending, steps)
-        self.action[where] = flat(self.action, steps.action)
-        self.reward[where] = flat(self.reward, steps.reward)
-        for name, array in self.extras.items():
-            array[where] = flat(array, steps.extras[name])
 
     def cut(self, columns: np.ndarray) -> None:
         """Nothing continues the newest rows of these columns: they become truncations that end in what is pending."""

@@ -21,7 +21,7 @@ from etude.base.events import Collected, Finished, Learned, Sampled, Started
 from etude.base.spaces import Tokens, describe, leaves
 from etude.checkpoint import replacing, temporary_beside
 from etude.envs import AdaptedEnvironment, make_environment
-from etude.envs.tasks import task_data
+from etude.envs.adapter import task_data
 from etude.report.pictures import in_notebook
 from etude.report.terminal import printable
 from etude.rollout.actor import SingleEpisode

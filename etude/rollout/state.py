@@ -14,7 +14,7 @@ from etude.base.data import INFO, EpisodeEnd, Steps, WorkerGradients
 from etude.base.errors import CheckpointError
 from etude.base.seeding import check_generator, generator, generator_state
 from etude.base.spaces import Spaces, limits, zeros
-from etude.envs.tasks import check_stored_task
+from etude.envs.adapter import check_stored_task
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
 

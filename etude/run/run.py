@@ -19,7 +19,7 @@ from etude.base.other_libraries import meant
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
-from etude.envs.tasks import check_stored_task, task_data
+from etude.envs.adapter import check_stored_task, task_data
 from etude.estimation import EstimateRequest, ScheduledEstimates
 from etude.export import export as exported
 from etude.multi_agent.by_policy import PolicyAgents

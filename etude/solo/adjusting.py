@@ -12,9 +12,8 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from etude.adapt.change import Change
-from etude.adapt.rule import DIRECTIONS
-from etude.adapt.signals import UnusableSignal, effective_sample_size, gradient_variance, smoothed
+from etude.adapt.adaptation import UnusableSignal, effective_sample_size, gradient_variance, smoothed
+from etude.adapt.rule import DIRECTIONS, Change
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Adjusted

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.adapt.adaptation import Adaptation, LearningPhase
-from etude.adapt.signals import UnusableSignal
+from etude.adapt.adaptation import Adaptation, LearningPhase, UnusableSignal
 from etude.base import trees
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError

@@ -15,8 +15,8 @@ from etude.base.data import EpisodeEnd, WorkerWarning
 from etude.base.errors import CallbackError
 from etude.base.seeding import generator
 from etude.envs import make_environments, make_for_evaluation
+from etude.envs.adapter import task_data
 from etude.envs.faults import explain_error
-from etude.envs.tasks import task_data
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor, with_state
 from etude.rollout.collector import EpisodeStatistics

@@ -15,7 +15,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces, origins_of
 from etude.base.trees import Tree
 from etude.envs import action_space_of, as_given, counted_from, examine, make_environments, make_for_evaluation
-from etude.envs.tasks import task_data
+from etude.envs.adapter import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.explorer import with_log_prob
 from etude.explore.noise import UniformBox

@@ -7,7 +7,7 @@ import pytest
 
 from etude.adapt import Adapt
 from etude.adapt.adaptation import Adaptation, LearningPhase, values_reached
-from etude.adapt.change import Change
+from etude.adapt.rule import Change
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.optimizers import AdamW

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.adapt.signals import (
+from etude.adapt.adaptation import (
     UnusableSignal,
     effective_sample_size,
     gradient_noise,

@@ -14,7 +14,7 @@ from etude.base.checks import Stored
 from etude.base.data import Steps
 from etude.base.errors import CheckpointError, ConfigError, EtudeError, SpaceError
 from etude.base.spaces import Box, Discrete, Spaces
-from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, bytes_needed, storage
+from etude.replay import Advantages, Buffer, NStep, OneStep, Ring, Uniform, storage
 
 LOG_PROB = {"log_prob": ((), np.float32)}
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])
@@ -324,8 +324,8 @@ def test_four_frames_take_at_most_8000_bytes_a_transition():
 @KINDS
 def test_the_bytes_are_known_before_a_ring_is_built(spaces, stack):
     for shape in ((), (2,)):
-        needed = bytes_needed(spaces, 300, 3, LOG_PROB, stack, shape)
-        assert needed == Ring(spaces, 300, 3, LOG_PROB, stack, shape).nbytes
+        ring = Ring(spaces, 300, 3, LOG_PROB, stack, shape)
+        assert ring.bytes_needed == ring.nbytes
 
 
 def test_a_ring_that_does_not_fit_in_memory_is_refused_before_it_is_built(monkeypatch):

@@ -14,7 +14,7 @@ from etude.base.events import Evaluated
 from etude.base.seeding import generator
 from etude.engines.perturbed import Perturbed
 from etude.envs import examine, like, name_of
-from etude.envs.tasks import check_stored_task, task_data
+from etude.envs.adapter import check_stored_task, task_data
 from etude.explore.explorer import AdjustedExplorer, AtStep
 from etude.protocols import Explorer, ProcessGroup, Weights
 from etude.rollout import SingleActor

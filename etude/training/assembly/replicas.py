@@ -13,7 +13,7 @@ import numpy as np
 
 import etude.engines as engines
 from etude.adapt.adaptation import values_reached
-from etude.adapt.change import BATCHES
+from etude.adapt.rule import BATCHES
 from etude.agent import Agent
 from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
