@@ -101,18 +101,7 @@ def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
             check()
         except EtudeError as problem:
             findings.add(Finding("space", problem.with_options))
-    _check_action_space(env.action_space, findings)
-    for path, space in _leaf_spaces(env.observation_space):
-        if is_float_image(space):
-            text = (
-                f"The observation{path} is an image of {space.dtype}. Return uint8 from 0 to 255: Box(0, 255, shape, "
-            )
-            findings.add(
-                Finding("float image", text + "np.uint8) takes a quarter of the memory; the network scales it.")
-            )
-
-
-def _check_action_space(space: Space, findings: _Findings) -> None:
+    space = env.action_space
     if not bounded(space):
         text = f"The action space {space} is not bounded. Agents choose from [-1, 1]: give it finite bounds."
         findings.add(Finding("action bounds", text))
@@ -126,6 +115,14 @@ def _check_action_space(space: Space, findings: _Findings) -> None:
             f"The actions of {space} start at {space.start}. etude counts from 0 and adds it; other libraries may not: "
         )
         findings.add(Finding("action start", text + "declare Discrete(n) and add the start in step.", "note"))
+    for path, space in _leaf_spaces(env.observation_space):
+        if is_float_image(space):
+            text = (
+                f"The observation{path} is an image of {space.dtype}. Return uint8 from 0 to 255: Box(0, 255, shape, "
+            )
+            findings.add(
+                Finding("float image", text + "np.uint8) takes a quarter of the memory; the network scales it.")
+            )
 
 
 def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
@@ -243,11 +240,23 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
         for leaf, copy in zip(trees.leaves(kept), copied, strict=False):
             findings.add(check_copied(leaf, copy))
         kept, info = result[0], result[4]
-        _check_step(result, env, findings)
+        observation, reward, terminated, truncated, info = result
+        findings.add(check_observation(observation, env.observation_space))
+        for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:
+            findings.add(check_reward(number))
+        findings.add(check_flag("terminated", terminated))
+        findings.add(check_flag("truncated", truncated))
+        if not isinstance(info, dict):
+            findings.add(
+                Finding("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
+            )
+        elif "final_obs" in info or "final_observation" in info:
+            text = "info holds a final observation: it resets itself, which hides last observations. Leave resets to "
+            findings.add(Finding("autoreset", text + "etude."))
         for (path, space, own), leaf in zip(precision, _copies(kept), strict=False):
             if own.looks and leaf.shape == space.shape and leaf.dtype.kind in "fiu":
-                text = own.look(leaf[None], f"The observation{path}")
-                findings.add(None if text is None else Finding("precision", text))
+                coarse = own.look(leaf[None], f"The observation{path}")
+                findings.add(None if coarse is None else Finding("precision", coarse))
         if np.any(result[2]) or np.any(result[3]):
             ended += 1
             if ended == EPISODES:
@@ -259,22 +268,6 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
     if not ended:
         text = f"No episode ended in {STEPS} random steps or {SECONDS:.0f} seconds. If none ever does, limit its time: "
         findings.add(Finding("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates.", "note"))
-
-
-def _check_step(result: tuple[Any, ...], env: gym.Env[Any, Any], findings: _Findings) -> None:
-    observation, reward, terminated, truncated, info = result
-    findings.add(check_observation(observation, env.observation_space))
-    for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:
-        findings.add(check_reward(number))
-    findings.add(check_flag("terminated", terminated))
-    findings.add(check_flag("truncated", truncated))
-    if not isinstance(info, dict):
-        findings.add(
-            Finding("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
-        )
-    elif "final_obs" in info or "final_observation" in info:
-        text = "info holds a final observation: it resets itself, which hides last observations. Leave resets to etude."
-        findings.add(Finding("autoreset", text))
 
 
 def check_observation(value: Any, space: Space, key: str = "") -> Finding | None:

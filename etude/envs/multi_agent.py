@@ -285,7 +285,13 @@ class JoinedAgents(gym.Env[Any, Any]):
         acting = [name for name, status in self._status.items() if status == joint.ACTING]
         playing = [name for name, status in self._status.items() if not joint.ended(status)]
         step = self._stepper.step(self.split(action, acting))
-        self._count_idle(acting, step)
+        self._idle = 0 if acting else self._idle + 1  # through however many episodes
+        if self._idle >= PATIENCE:
+            left = f"{', '.join(step.there)} stayed in `agents`" if step.there else "`agents` was empty"
+            raise ValueError(
+                f"nobody could act in {PATIENCE:,} steps in a row: there was no observation of an agent, and {left}. "
+                "Return an observation of each agent that is to act, and empty `agents` when an episode is over"
+            )
         ended = {name: how for name, how in step.ended.items() if name in playing}
         self._status |= dict.fromkeys(acting, joint.WAITING) | ended
         each = np.array([step.rewards.get(name, 0.0) if name in playing else 0.0 for name in self.names], np.float32)
@@ -304,16 +310,6 @@ class JoinedAgents(gym.Env[Any, Any]):
 
     def close(self) -> None:
         self.env.close()
-
-    def _count_idle(self, acting: Sequence[str], step: AgentsStep) -> None:
-        """Raise ValueError where nobody has acted for too long, through however many episodes."""
-        self._idle = 0 if acting else self._idle + 1
-        if self._idle >= PATIENCE:
-            left = f"{', '.join(step.there)} stayed in `agents`" if step.there else "`agents` was empty"
-            raise ValueError(
-                f"nobody could act in {PATIENCE:,} steps in a row: there was no observation of an agent, and {left}. "
-                "Return an observation of each agent that is to act, and empty `agents` when an episode is over"
-            )
 
     def _begin(self) -> None:
         self._status = dict.fromkeys(self.names, joint.WAITING)

@@ -166,9 +166,33 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
     Raises ConfigError for what is unknown and MissingExtra for what is not installed.
     """
     if isinstance(env, ConfiguredEnvironment):
-        return _resolve_configured(env)
+        source = resolve(env.env)
+        wrappers = [(name_of(wrapper), imported(wrapper)) for wrapper in env.wrappers]
+        if env.frame_stack > 1:
+            wrappers.append(("frame_stack", partial(with_frame_stack, count=env.frame_stack)))
+        if wrappers and source.single is None:
+            raise ConfigError(
+                f"{source.name} makes a vectorised simulator only; wrappers and frame_stack are for single "
+                "environments."
+            )
+        single = source.single and partial(make_wrapped, env.env, source.single, env.args, wrappers)
+        # A wrapper is for one environment: with one, simulators are left aside.
+        vector = source.vector and not wrappers and partial(make_wrapped, env.env, source.vector, env.args, ())
+        return EnvironmentSource(source.name, single, vector or None, env.global_state, env.masks, env.origins or ())
     if isinstance(env, str):
-        return _resolve_name(env)
+        if env in gym.registry or ":" not in env:
+            return _resolve_id(env)
+        where, _, what = env.rpartition(":")
+        module = _load_file(where, env) if where.endswith(".py") else _load_module(where, env)
+        if env.count(":") == 1 and what in vars(module) and not isinstance(vars(module)[what], ModuleType):
+            return _resolve_callable(vars(module)[what], env)
+        several = None if where.endswith(".py") else _several(where, what)
+        if several is not None:
+            return _resolve_callable(several, env)
+        if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
+            near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
+            raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
+        return _resolve_id(what)
     if callable(env):
         return _resolve_callable(env, name_of(env))
     got = f"An environment is a Gymnasium id, 'module:callable', a gymnasium.Env class or a callable; got {env!r}."
@@ -189,21 +213,6 @@ def name_of(env: EnvironmentSpec) -> str:
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
 
 
-def _resolve_configured(given: ConfiguredEnvironment) -> EnvironmentSource:
-    source = resolve(given.env)
-    wrappers = [(name_of(wrapper), imported(wrapper)) for wrapper in given.wrappers]
-    if given.frame_stack > 1:
-        wrappers.append(("frame_stack", partial(with_frame_stack, count=given.frame_stack)))
-    if wrappers and source.single is None:
-        raise ConfigError(
-            f"{source.name} makes a vectorised simulator only; wrappers and frame_stack are for single environments."
-        )
-    single = source.single and partial(make_wrapped, given.env, source.single, given.args, wrappers)
-    # A wrapper is for one environment: with one, simulators are left aside.
-    vector = source.vector and not wrappers and partial(make_wrapped, given.env, source.vector, given.args, ())
-    return EnvironmentSource(source.name, single, vector or None, given.global_state, given.masks, given.origins or ())
-
-
 def imported(given: Wrapper, kind: str = "wrapper") -> Callable[..., Any]:
     """What a user names "module:Name" or "file.py:Name"; anything else as it is. ConfigError where it is not there."""
     if not isinstance(given, str):
@@ -217,22 +226,6 @@ def imported(given: Wrapper, kind: str = "wrapper") -> Callable[..., Any]:
         near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
         raise ConfigError(f"{where} has no {kind} {what!r}. {_did_you_mean(near)}".strip())
     return found
-
-
-def _resolve_name(name: str) -> EnvironmentSource:
-    if name in gym.registry or ":" not in name:
-        return _resolve_id(name)
-    where, _, what = name.rpartition(":")
-    module = _load_file(where, name) if where.endswith(".py") else _load_module(where, name)
-    if name.count(":") == 1 and what in vars(module) and not isinstance(vars(module)[what], ModuleType):
-        return _resolve_callable(vars(module)[what], name)
-    several = None if where.endswith(".py") else _several(where, what)
-    if several is not None:
-        return _resolve_callable(several, name)
-    if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
-        near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
-        raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
-    return _resolve_id(what)
 
 
 def _several(where: str, what: str) -> Callable[..., Any] | None:
@@ -322,7 +315,12 @@ def _resolve_id(name: str) -> EnvironmentSource:
     name = name if name in gym.registry else GAMES.get(name, name)
     for prefix, (module, package) in _PACKAGES.items():
         if name.startswith(prefix) and name not in gym.registry:
-            _register(name, module, package)
+            try:
+                importlib.import_module(module)
+            except ModuleNotFoundError as problem:
+                if module in _EXTRAS:
+                    raise MissingExtra(f"The environment {name!r}", _EXTRAS[module]) from problem
+                raise ConfigError(f"The environment {name!r} needs {module}: pip install {package}") from problem
     try:
         spec = gym.spec(name)
     except error.Error as problem:
@@ -332,16 +330,6 @@ def _resolve_id(name: str) -> EnvironmentSource:
     if spec.vector_entry_point is not None:
         vector = partial(gym.make_vec, name, vectorization_mode="vector_entry_point")
     return EnvironmentSource(name, single, vector)
-
-
-def _register(name: str, module: str, package: str) -> None:
-    """Import the module that registers an id."""
-    try:
-        importlib.import_module(module)
-    except ModuleNotFoundError as problem:
-        if module in _EXTRAS:
-            raise MissingExtra(f"The environment {name!r}", _EXTRAS[module]) from problem
-        raise ConfigError(f"The environment {name!r} needs {module}: pip install {package}") from problem
 
 
 def _unknown_id(name: str, problem: Exception) -> str:

@@ -154,7 +154,16 @@ class ByAgent:
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         """Step by step and agent by agent, so that chunks of any length give the same numbers."""
-        self._check_space(action_space)
+        wanted = self._joined_space
+        if type(action_space) is not type(wanted) or (
+            action_space.nvec.tolist() != wanted.nvec.tolist()  # type: ignore[attr-defined]
+            if isinstance(wanted, MultiDiscrete)
+            else action_space.shape != wanted.shape
+        ):
+            raise ConfigError(
+                f"ByAgent is for agents with {', '.join(map(describe_space, self.spaces))}; the environment takes "
+                f"{describe_space(action_space)}. Give ByAgent the action spaces of its agents."
+            )
         noise = np.empty((steps, self._noise[-1].stop), np.float32)
         for row in noise:
             for explorer, space, part in zip(self._explorers, self.spaces, self._noise, strict=True):
@@ -191,18 +200,6 @@ class ByAgent:
                     "agent an explorer for such actions, or a network with as many outputs."
                 )
         return join_actions(actions, self.spaces)
-
-    def _check_space(self, action_space: Space) -> None:
-        wanted = self._joined_space
-        if type(action_space) is not type(wanted) or (
-            action_space.nvec.tolist() != wanted.nvec.tolist()  # type: ignore[attr-defined]
-            if isinstance(wanted, MultiDiscrete)
-            else action_space.shape != wanted.shape
-        ):
-            raise ConfigError(
-                f"ByAgent is for agents with {', '.join(map(describe_space, self.spaces))}; the environment takes "
-                f"{describe_space(action_space)}. Give ByAgent the action spaces of its agents."
-            )
 
 
 def _slices(widths: list[int]) -> tuple[slice, ...]:

@@ -198,7 +198,13 @@ class StateDependentSample(ExplorerBase):
                 f"{output.scale.shape[1]} and {output.scale.shape[2]}. Give it those."
             )
         check_distribution(output, "StateDependentSample")
-        self._draw_again(noise, state)
+        # Draw the matrices of the environments for which it is time.
+        begins = np.isnan(state[:, 0])
+        due = begins if self.sample_every is None else begins | (state[:, 0] >= self.sample_every)
+        for i in np.flatnonzero(due):
+            seed, number = (noise[i] * SEEDS).astype(np.int64).tolist()
+            state[i, 0] = 0.0
+            state[i, 1:] = generator(seed, "gsde", number).standard_normal(self.size * self.features, np.float32)
         state[:, 0] += 1
         matrix = state[:, 1:].reshape(-1, self.size, self.features).astype(np.float32)
         standard = output.standard_noise(matrix)
@@ -209,12 +215,3 @@ class StateDependentSample(ExplorerBase):
 
     def with_log_prob(self) -> StateDependentSample:
         return replace(self, log_prob=True)
-
-    def _draw_again(self, noise: np.ndarray, state: np.ndarray) -> None:
-        """Draw the matrices of the environments for which it is time."""
-        begins = np.isnan(state[:, 0])
-        due = begins if self.sample_every is None else begins | (state[:, 0] >= self.sample_every)
-        for i in np.flatnonzero(due):
-            seed, number = (noise[i] * SEEDS).astype(np.int64).tolist()
-            state[i, 0] = 0.0
-            state[i, 1:] = generator(seed, "gsde", number).standard_normal(self.size * self.features, np.float32)

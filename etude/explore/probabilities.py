@@ -37,7 +37,13 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
         probabilities, _ = check_values(output, "SoftmaxPolicy")
         total = probabilities.sum(1, np.float64)
         if not (probabilities.min() >= 0 and np.abs(total - 1).max() <= _TOLERANCE):
-            _explain(probabilities, total)
+            bad = (probabilities < 0).any(1) | (np.abs(total - 1) > _TOLERANCE)
+            row = int(np.flatnonzero(bad)[0])
+            raise ConfigError(
+                f"SoftmaxPolicy needs probabilities; row {row} of {len(total)} sums to {total[row]:.6g}, its least "
+                f"entry is {probabilities[row].min():.6g}. Expected entries of at least 0 that sum to 1. End the "
+                "network in a softmax; for action values or logits use BoltzmannQPolicy."
+            )
         with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity: never chosen
             return Categorical(np.log(probabilities))
 
@@ -49,16 +55,6 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
                 f"probability for each of nb_actions = {nb_actions} actions."
             )
         return self._select(probs)
-
-
-def _explain(probabilities: np.ndarray, total: np.ndarray) -> None:
-    bad = (probabilities < 0).any(1) | (np.abs(total - 1) > _TOLERANCE)
-    row = int(np.flatnonzero(bad)[0])
-    raise ConfigError(
-        f"SoftmaxPolicy needs probabilities; row {row} of {len(total)} sums to {total[row]:.6g}, its least entry is "
-        f"{probabilities[row].min():.6g}. Expected entries of at least 0 that sum to 1. End the network in a softmax; "
-        "for action values or logits use BoltzmannQPolicy."
-    )
 
 
 @dataclass
