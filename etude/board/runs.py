@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from etude.base.errors import ConfigError
+from etude.base.files import holder
 from etude.base.stacks import here, holds
 from etude.board.metrics import MetricsFile, Unreadable, opened
-from etude.checkpoint.files import holder
 from etude.report.series import configuration
 
 METRICS = "metrics.jsonl"

@@ -7,8 +7,8 @@ A state is a dict of components; a component is dicts, lists and tuples of NumPy
 None. It comes back as it was given, bit for bit. The file format is described in `container`.
 """
 
+from etude.base.files import TEMPORARY, Lock, Locked, discard, replacing, temporary_beside
 from etude.checkpoint.container import Damaged, Manifest, inspect, read, read_only, verify, write
-from etude.checkpoint.files import TEMPORARY, Lock, Locked, discard, replacing, temporary_beside
 
 __all__ = [
     "TEMPORARY", "Damaged", "Lock", "Locked", "Manifest",

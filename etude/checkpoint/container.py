@@ -29,8 +29,8 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 
 from etude.base.errors import CheckpointError
+from etude.base.files import replacing
 from etude.checkpoint import plain, tensors
-from etude.checkpoint.files import replacing
 from etude.checkpoint.plain import parse
 from etude.checkpoint.tensors import CHUNK
 

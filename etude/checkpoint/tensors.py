@@ -10,7 +10,7 @@ import json
 import math
 import struct
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -34,14 +34,6 @@ _DTYPES = {
     "F64": np.dtype("<f8"),
 }
 _NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-
-
-class Source(Protocol):
-    """Bytes that are read in order."""
-
-    def read(self, size: int) -> bytes: ...
-
-    def readinto(self, view: memoryview) -> None: ...
 
 
 def storable(dtype: np.dtype) -> bool:
@@ -85,9 +77,10 @@ def _pieces(array: np.ndarray) -> Iterator[memoryview]:
         yield np.asarray(piece).view(np.uint8).data
 
 
-def decode(source: Source, size: int) -> dict[str, np.ndarray]:
+def decode(source: Any, size: int) -> dict[str, np.ndarray]:
     """The arrays of the `size` bytes that `source` gives next, each in memory of its own and writable.
 
+    source: has `read(size)` and `readinto(view)`, which give its bytes in order.
     Never allocates more than `size` bytes for them. Raises ValueError where the format is broken.
     """
     if size < 8:

@@ -20,9 +20,9 @@ from tyro.conf import UseAppendAction
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
+from etude.base.files import holder
 from etude.base.spaces import describe
 from etude.base.stacks import descendants, here, holds, stacks_of
-from etude.checkpoint.files import holder
 from etude.cli.options import environment_arguments, one_run, parse, split_positionals
 from etude.cli.output import ENGINES, rows, say, version
 from etude.report.filming import has_display

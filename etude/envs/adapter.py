@@ -21,7 +21,7 @@ from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, clos
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch, Observations, mask_size
 from etude.envs.registry import takes
-from etude.envs.rewards import Rewards, ScalarRewards, WrongValue
+from etude.envs.rewards import Rewards, WrongValue
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class AdaptedEnvironment:
     ):
         self.env: gym.Env[Any, Any] = env
         self.name: str = name
-        self._rewards = rewards or ScalarRewards()
+        self._rewards = rewards or Rewards()
         self._where = FaultLocation(name, 0, -1, 0)
         self._task: Any = None
         self._give: GiveTask = _nothing

@@ -34,14 +34,14 @@ from etude.envs.adapter import AgentTranslation, SpaceConversion, Translation
 from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
 from etude.envs.rewards import WrongValue
-from etude.envs.vector import KeptInfo
+from etude.envs.vector import KeptInfo, NotingEnvironments
 
 Restart = Callable[
     [VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]
 ]  # (simulator, ended [N]) -> observations, infos
 
 
-class NativeEnvironments:
+class NativeEnvironments(NotingEnvironments):
     """The environments of one vectorised simulator. Implements `protocols.Environments`."""
 
     native = True
@@ -63,6 +63,7 @@ class NativeEnvironments:
 
         Raises ConfigError for a simulator whose ended environments cannot be restarted within the step.
         """
+        super().__init__()
         self.columns: np.ndarray = np.asarray(columns, np.int64)
         if simulator.num_envs != len(self.columns):
             raise ConfigError(f"{name} holds {simulator.num_envs} environments; {len(self.columns)} were asked for.")
@@ -75,7 +76,6 @@ class NativeEnvironments:
         self._episode = np.full(len(self.columns), -1, np.int64)
         self._length = np.zeros(len(self.columns), np.int64)
         self._resets = 0
-        self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         self.info_names: tuple[str, ...] = tuple(keep_info)
         self.info: np.ndarray = np.empty((0, len(self.info_names)), np.float32)
         self._kept_info = KeptInfo(self.info_names, self._note)
@@ -150,12 +150,6 @@ class NativeEnvironments:
         self._resets = int(self._episode.max()) + 1  # no seed that a reset has had before
         return self.reset(), list(range(len(state)))
 
-    def warnings(self) -> list[str]:
-        """What `keep_info` names and is missing; no episode of a simulator is expected to repeat itself."""
-        new = [text for text, told in self._notes.items() if not told]
-        self._notes.update(dict.fromkeys(new, True))
-        return new
-
     def close(self) -> None:
         """Close the simulator, with a warning where that fails. May be called twice."""
         close_all(self._open, self.name)
@@ -209,9 +203,6 @@ class NativeEnvironments:
             i = int(np.argmin(np.isfinite(numbers)))
             raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
         return numbers
-
-    def _note(self, text: str) -> None:
-        self._notes.setdefault(f"{self.name}: {text}", False)
 
     def _numbers_of_info(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
         try:

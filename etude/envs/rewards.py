@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,39 +21,28 @@ class WrongValue(Exception):
         self.position = position
 
 
-class Rewards(Protocol):
-    """What the rewards of one kind of environment look like."""
+class Rewards:
+    """What the rewards of one kind of environment look like: by default one number from each, which is also what it
+    counts for."""
 
-    shape: tuple[int, ...]  # of those of one environment: () or (agents,)
-
-    def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """(rewards [n] or [n, agents], what they count for in the returns of episodes [n]), both float32. Raises
-        WrongValue."""
-
-    def explain(self, reward: Any) -> str | None:
-        """Why this is no reward; None where it is one."""
-
-
-class ScalarRewards:
-    """One number from each environment, which is also what it counts for."""
-
-    shape: tuple[int, ...] = ()
+    shape: tuple[int, ...] = ()  # of those of one environment: () or (agents,)
 
     def __init__(self) -> None:
         self._finite = Finite()
 
     def gather(self, rewards: list[Any]) -> tuple[np.ndarray, np.ndarray]:
-        """See `Rewards`; one array, twice."""
+        """(rewards [n] or [n, agents], what they count for in the returns of episodes [n]), both float32; of single
+        numbers, one array twice. Raises WrongValue."""
         try:
             numbers = np.array(rewards, np.float32) if TEXTS.isdisjoint(map(type, rewards)) else _NOTHING
         except (TypeError, ValueError):
             numbers = _NOTHING
         if numbers.shape != (len(rewards),) or not self._finite(numbers):
-            _raise_first(self, rewards)
+            self._raise_first(rewards)
         return numbers, numbers
 
     def explain(self, reward: Any) -> str | None:
-        """See `Rewards`."""
+        """Why this is no reward; None where it is one."""
         if isinstance(reward, float) and abs(reward) < 1e38:
             return None
         try:
@@ -71,6 +60,12 @@ class ScalarRewards:
             return f"the reward is {reward}; expected a finite float32 number"
         return None
 
+    def _raise_first(self, rewards: list[Any]) -> None:
+        for position, reward in enumerate(rewards):
+            message = self.explain(reward)
+            if message is not None:
+                raise WrongValue(position, message)
+
 
 class MultiAgentReward(NamedTuple):
     """What several agents earned in one step."""
@@ -79,19 +74,19 @@ class MultiAgentReward(NamedTuple):
     score: float  # what it counts for in the return of the episode
 
 
-class MultiAgentRewards:
+class MultiAgentRewards(Rewards):
     """A MultiAgentReward from each environment."""
 
     def __init__(self, names: tuple[str, ...]):
         self._names = names
-        self.shape: tuple[int, ...] = (len(names),)
+        self.shape = (len(names),)
 
     def gather(self, rewards: list[MultiAgentReward]) -> tuple[np.ndarray, np.ndarray]:
         """See `Rewards`."""
         each = np.array([reward.each for reward in rewards], np.float32)
         scores = np.array([reward.score for reward in rewards], np.float32)
         if not (np.isfinite(each).all() and np.isfinite(scores).all()):
-            _raise_first(self, rewards)
+            self._raise_first(rewards)
         return each, scores
 
     def explain(self, reward: MultiAgentReward) -> str | None:
@@ -102,10 +97,3 @@ class MultiAgentRewards:
         if not np.isfinite(np.float32(reward.score)):
             return f"the reward of all agents together is {reward.score}; expected a finite float32 number"
         return None
-
-
-def _raise_first(kind: Rewards, rewards: list[Any]) -> None:
-    for position, reward in enumerate(rewards):
-        message = kind.explain(reward)
-        if message is not None:
-            raise WrongValue(position, message)

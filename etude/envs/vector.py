@@ -32,7 +32,7 @@ from etude.envs.faults import (
     text_of,
 )
 from etude.envs.observations import Mismatch, mask_size, origins_in
-from etude.envs.rewards import Rewards, ScalarRewards, WrongValue
+from etude.envs.rewards import Rewards, WrongValue
 
 STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
 
@@ -195,7 +195,26 @@ _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it ha
 _TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
 
 
-class LoopEnvironments:
+class NotingEnvironments:
+    """The base of environments that take notes for the user, each told once."""
+
+    name: str
+
+    def __init__(self) -> None:
+        self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
+
+    def _note(self, text: str) -> None:
+        self._notes.setdefault(f"{self.name}: {text}", False)
+
+    def warnings(self) -> list[str]:
+        """Signs that episodes do not follow from their seeds, and names of `keep_info` that are missing: those that are
+        new since the last call."""
+        new = [text for text, told in self._notes.items() if not told]
+        self._notes.update(dict.fromkeys(new, True))
+        return new
+
+
+class LoopEnvironments(NotingEnvironments):
     """Environments that are stepped one after the other and reset at once where an episode ends.
 
     Implements `protocols.Environments`. The arrays that `step` and `reset` return are new at every call; observations
@@ -226,6 +245,7 @@ class LoopEnvironments:
         keep_info: names of numbers of `info` that `info` holds after each step. masks: whether an info holds an action
         mask at some step, also where that of the first reset holds none. origins: see `with_origins`.
         """
+        super().__init__()
         self.columns: np.ndarray = np.asarray(columns, np.int64)
         self.name: str = name
         self._run_seed = run_seed
@@ -238,7 +258,6 @@ class LoopEnvironments:
         self.info_names: tuple[str, ...] = tuple(keep_info)
         self.info: np.ndarray = _NOTHING
         self._kept_info = KeptInfo(self.info_names, self._note)
-        self._notes: dict[str, bool] = {}  # what a user should know, and whether it was told
         for functions in (self._step_functions, self._reset_functions):
             _FirstCalls(functions, 0, self._note)
         for text in statistics_in(self._envs[0]):
@@ -258,7 +277,7 @@ class LoopEnvironments:
         self._start = [0] * count  # steps that had been taken when the open episode began
         self._skipped = [0] * count  # steps since then that did not step this environment
         self._trim_at = _TRIM
-        self._rewards = rewards or ScalarRewards()
+        self._rewards = rewards or Rewards()
         self.reward_shape: tuple[int, ...] = self._rewards.shape
         self.scores: np.ndarray = np.zeros(count, np.float32)
         first = self._envs[0]
@@ -374,12 +393,6 @@ class LoopEnvironments:
         self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
         return self._observation, differs
 
-    def warnings(self) -> list[str]:
-        """First signs that episodes do not follow from their seeds."""
-        new = [text for text, told in self._notes.items() if not told]
-        self._notes.update(dict.fromkeys(new, True))
-        return new
-
     def close(self) -> None:
         """Close every environment, with a warning where that fails. May be called twice."""
         close_all(self._envs, self.name)
@@ -455,9 +468,6 @@ class LoopEnvironments:
         if isinstance(result, tuple) and len(result) == 5:
             return self._where(i).fault(f"step returned an observation that cannot be used: {text_of(problem)}")
         return self._where(i).fault(explain_step(result))
-
-    def _note(self, text: str) -> None:
-        self._notes.setdefault(f"{self.name}: {text}", False)
 
     def _where(self, i: int) -> FaultLocation:
         number, episode = self._numbers_in_run[i], self._episode[i]

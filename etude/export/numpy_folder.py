@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from etude.base.files import replacing
 from etude.base.spaces import Box, Dict, Discrete, Space, parts
-from etude.checkpoint.files import replacing
 from etude.checkpoint.tensors import encode
 from etude.envs import observations
 from etude.export import standalone

@@ -10,7 +10,7 @@ import numpy as np
 
 from etude import ops
 from etude.base.errors import ConfigError, MissingExtra, NetworkError
-from etude.checkpoint.files import replacing
+from etude.base.files import replacing
 from etude.export.policy import ExportedPolicy, exported, title
 from etude.ops.tracing import Traced, steps
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import MissingExtra
-from etude.checkpoint.files import replacing
+from etude.base.files import replacing
 from etude.export.policy import exported
 
 

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from etude.checkpoint.files import replacing
+from etude.base.files import replacing
 from etude.checkpoint.tensors import encode
 
 

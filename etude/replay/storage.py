@@ -6,10 +6,8 @@ costs a read from disk.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
-import socket
 import sys
 import weakref
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.errors import ConfigError
+from etude.base.files import Lock, Locked
 
 OWNER, SUFFIX = "owner", ".ring"
 
@@ -50,16 +49,20 @@ class FileStorage:
         self.path: Path = Path(path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
-            owner = os.open(self.path / OWNER, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            owner = Lock(self.path / OWNER)
+        except Locked as error:
+            raise ConfigError(
+                f"The folder {self.path} holds the replay of {error}, which still runs; expected one that no other "
+                "ring uses. Give every ring a folder of its own, or close the other one first."
+            ) from None
         except OSError as error:
             raise ConfigError(
                 f"The folder {self.path} for the replay cannot be used: {error}. Name one that can be written to."
             ) from error
-        _claim(owner, self.path)
         for left_over in self.path.glob(f"*{SUFFIX}"):
             left_over.unlink()
         self._count = 0
-        self._finalizer = weakref.finalize(self, _remove, self.path, owner, os.getpid())
+        self._finalizer = weakref.finalize(self, _remove, self.path, owner)
 
     def require(self, needed: int, what: str, advice: str) -> None:
         """Raise ConfigError where `needed` bytes are more than the disk has left."""
@@ -91,23 +94,6 @@ def _copied(array: np.ndarray, longer: np.ndarray) -> np.ndarray:
     return longer
 
 
-def _claim(owner: int, path: Path) -> None:
-    """Lock the folder through its open file `owner`, and write there who has it."""
-    try:
-        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        holder = os.pread(owner, 200, 0).decode(errors="replace") or "another process"
-        os.close(owner)
-        raise ConfigError(
-            f"The folder {path} holds the replay of {holder}, which still runs; expected one that no other ring uses. "
-            "Give every ring a folder of its own, or close the other one first."
-        ) from None
-    except OSError:
-        pass  # a file system without locks
-    os.ftruncate(owner, 0)
-    os.pwrite(owner, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
-
-
 def _reserve(path: Path, size: int) -> None:
     """Take the blocks of a file now: writing to a mapped file on a full disk would end the process without an error."""
     if sys.platform != "linux":
@@ -124,12 +110,11 @@ def _reserve(path: Path, size: int) -> None:
         os.close(descriptor)
 
 
-def _remove(path: Path, owner: int, process: int) -> None:
-    if os.getpid() == process:  # a forked child has the folder open, too, and must leave it alone
+def _remove(path: Path, owner: Lock) -> None:
+    if os.getpid() == owner.process:  # a forked child has the folder open, too, and must leave it alone
         for file in path.glob(f"*{SUFFIX}"):
             file.unlink(missing_ok=True)
-        fcntl.flock(owner, fcntl.LOCK_UN)  # or a forked child would keep the lock
-    os.close(owner)
+    owner.release()
 
 
 UNLIMITED = 1 << 60  # control groups without a limit report 'max' or a number near 2**63

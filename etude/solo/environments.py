@@ -35,7 +35,7 @@ from etude.envs.multi_agent import (
     value_of,
 )
 from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
-from etude.envs.rewards import MultiAgentRewards, Rewards, ScalarRewards
+from etude.envs.rewards import MultiAgentRewards, Rewards
 from etude.envs.vector import LoopEnvironments
 from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED
 
@@ -327,7 +327,7 @@ class WrappedEnvironment:
 
     def __init__(self, env: Any, name: str, reward_done: RewardDone | None, scaling: ActionScaling):
         self.agents: MultiAgentSpaces | None = None
-        self.rewards: Rewards = ScalarRewards()
+        self.rewards: Rewards = Rewards()
         self.notes: tuple[str, ...] = ()
         check_kind(env, name)
         if isinstance(env, ParallelEnvironment):

@@ -11,7 +11,7 @@ from typing import Any
 
 import etude.checkpoint as checkpoint
 from etude.base.errors import CheckpointError, ConfigError
-from etude.checkpoint.files import sync_directory
+from etude.base.files import sync_directory
 from etude.checkpoint.plain import parse
 from etude.checkpoint.run_directory import numbered
 
