@@ -230,7 +230,10 @@ class Relabelled:
         self.rewards: GoalRewards = rewards
         self.spaces: Spaces = ring.spaces
         self.episodes: EpisodeIndex = ring.episodes
-        self.locate, self.ahead, self.actions, self.stored = ring.locate, ring.ahead, ring.actions, ring.stored
+        self.locate = ring.locate
+        self.ahead = ring.ahead
+        self.actions = ring.actions
+        self.stored = ring.stored
 
     def __len__(self) -> int:
         return len(self.ring)
