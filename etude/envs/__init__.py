@@ -2,7 +2,7 @@
 
 from etude.envs.actions import NormalisedActions, RawActions
 from etude.envs.adapter import AdaptedEnvironment, Translation
-from etude.envs.check import Finding, check_environment
+from etude.envs.check import check_environment
 from etude.envs.configured import (
     ConfiguredEnvironment,
     as_given,
@@ -13,6 +13,7 @@ from etude.envs.configured import (
     with_global_state,
 )
 from etude.envs.make import (
+    Finding,
     GoalOutcome,
     action_space_of,
     choose_vectorization,
