@@ -219,7 +219,8 @@ def _check(rules: tuple[Adapt, ...], config: Any, adjustable: tuple[str, ...]) -
 
 
 class UnusableSignal(ValueError):
-    """A signal cannot be computed from these numbers."""
+    """A signal, which says how much the gradients of a learning phase can be trusted, cannot be computed from these
+    numbers."""
 
 
 def effective_sample_size(priority: np.ndarray) -> float:

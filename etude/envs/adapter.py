@@ -272,8 +272,8 @@ _PLAIN = "numbers, texts, booleans, and lists and dicts by text of these"
 
 
 def task_data(task: Any) -> Any:
-    """A copy of a task, with lists in the place of tuples, as a checkpoint gives it back. ConfigError for what is no
-    plain data, and for None."""
+    """A copy of a task, which environments are given when an episode begins (such as the level of a curriculum), with
+    lists in the place of tuples, as a checkpoint gives it back. ConfigError for what is no plain data, and for None."""
     if task is None or not is_plain(task):
         raise ConfigError(
             f"task = {task!r}; expected plain data, which is sent to workers and saved with the run: {_PLAIN}. Turn "

@@ -1,4 +1,5 @@
-"""Views of whole episodes: batches of them, trajectories to compare, their returns, and what populations earned."""
+"""Views of whole episodes: batches of them, trajectories to compare, their returns, and what populations earned; and
+replays that one learning phase empties, of episodes, returns, or the gradients of workers."""
 
 from __future__ import annotations
 

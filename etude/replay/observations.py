@@ -1,7 +1,10 @@
 """How a ring keeps observations: each one once, in the slot of the row that starts from it.
 
 The observation after a row is in the next slot, unless the row ended its episode: then it is kept beside the ring.
-`Whole` and `FrameStacks` (see `frames`) have the same methods; the ring is given one of them.
+`Whole` and `FrameStacks` have the same methods; the ring is given one of them. Stacked frames are stored once: the
+stack of row t + 1 shares all frames but one with that of row t. Each slot keeps the newest frame, and a stack is put
+together from the slots before it when it is read; the older frames of an episode's first stack (repeated, black, or
+whatever the environment's wrapper made them) are kept beside the ring.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
 [k, n], `importance(ring, rows)` their weights before they are divided by the largest of a batch. `added(ring, rows)`
 reports the rows just written (`ring.vacant()` then lists those that were overwritten); `removed(ring, rows)` those that
 were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. The
-selectors here ignore these reports; `prioritised` uses them.
+selectors ignore these reports but for `Prioritised`, which draws by a tree of sums.
 """
 
 from __future__ import annotations
@@ -303,7 +303,8 @@ ROW_BYTES = 4 + 4 + 2 * 2 * 8  # error, deviation, and nodes of a tree that may 
 
 
 class Prioritised:
-    """Proportional prioritisation: rows are drawn with probability P = p / sum(p), p = (|error| + small)**alpha.
+    """Proportional prioritisation: rows are drawn with probability P = p / sum(p), p = (|error| + small)**alpha. Schaul
+    et al. 2016, arXiv:1511.05952.
 
     Draws are stratified within each batch of n: one in each n-th of the total (appendix B.2.1). With `initial_ratio`
     set, probability ratios count as well: p = (mix |error| + (1 - mix) |ratio - 1| + small)**alpha.

@@ -1,4 +1,5 @@
-"""What rewrites collected steps between collecting and storing: functions, and objects with state."""
+"""What rewrites collected steps between collecting and storing: functions, and objects with state; and whether what
+they return can be learned from in the place of what was collected."""
 
 from __future__ import annotations
 
