@@ -6,6 +6,7 @@ import ast
 import functools
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -229,6 +230,11 @@ def test_files_have_telling_names_and_a_readable_length():
     files = sources(ROOT).values()
     assert [str(path) for path in files if BANNED_NAMES & {path.stem, path.parent.name}] == []
     assert [str(path) for path in files if len(path.read_text().splitlines()) > LONGEST_FILE] == []
+
+
+def test_test_files_have_names_of_their_own_by_which_pytest_imports_them_in_one_process():
+    files = Counter(path.name for path in Path(__file__).parents[1].rglob("*.py") if path.name != "conftest.py")
+    assert [name for name, times in files.items() if times > 1] == []
 
 
 @pytest.mark.parametrize("statement", ["import etude", "import etude, etude.cli"])
