@@ -46,7 +46,7 @@ def learn(algorithm: str, inference: str, clients: int, seed: int) -> dict[str, 
     with etude.Run(algorithm, served, engine="jax", seed=seed, environments=clients) as run:
         found = 0.0
         while run.step < STEPS[algorithm] and found < GOAL:
-            run.train(EVERY, total=STEPS[algorithm])
+            run.train(EVERY, schedule=etude.Schedule(total=STEPS[algorithm]))
             found = run.evaluate(10).mean
         step = run.step
     seconds = time.perf_counter() - begin

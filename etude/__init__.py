@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from etude.training.description import Environment, Execution
     from etude.training.description import config_for as config
     from etude.training.recording import record, replayed
+    from etude.training.schedule import Schedule
     from etude.tuning.evolution import Mutations, Tournament, evolve
     from etude.tuning.study import Study
     from etude.tuning.sweep import sweep
@@ -65,6 +66,7 @@ __all__ = [
     "RL_pytorch",
     "Recurrent",
     "Run",
+    "Schedule",
     "Study",
     "Tournament",
     "Transformer",
@@ -109,6 +111,7 @@ _EXPORTS = {
     "etude.training.callbacks": "Callback",
     "etude.training.description": "Environment Execution",
     "etude.training.recording": "record replayed",
+    "etude.training.schedule": "Schedule",
     "etude.tuning.evolution": "Mutations Tournament evolve",
     "etude.tuning.study": "Study",
     "etude.tuning.sweep": "sweep",

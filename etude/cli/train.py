@@ -79,7 +79,7 @@ def carry_out(
         about["output"] = {**output._asdict(), "signatures": trust.signatures(trust.output_claims(output.folder))}
     directory.write_config(about)
     if not run.chief:
-        finished = run.train(steps, **vars(schedule))
+        finished = run.train(steps, schedule=schedule)
         return INTERRUPTED if finished.reason == "interrupted" else 0
     with ExitStack() as stack:
         reporters: list[Any] = [
@@ -95,7 +95,7 @@ def carry_out(
             reporters.insert(0, EventLines())
         if schedule.evaluate_every is not None and plays_texts(run):
             reporters.append(Text(schedule.evaluate_every, [*reporters]))
-        finished = run.train(steps, reporters, **vars(schedule))
+        finished = run.train(steps, reporters, schedule=schedule)
     if finished.step not in (saved := directory.saved()):
         kept = f"the newest checkpoint is of step {max(saved):,}" if saved else "there is no checkpoint of it"
         raise CheckpointError(

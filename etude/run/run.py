@@ -34,13 +34,13 @@ from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
 from etude.training.assembly.parts import run_parts
 from etude.training.assembly.replicas import check_alike, given_directory
 from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
-from etude.training.description import Environment, Execution, RunDescription, advise
+from etude.training.description import Environment, Execution, RunDescription, advise, forms_of_run
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Loop
 from etude.training.metrics import Metric, Metrics
-from etude.training.schedule import Schedule, whole_number
+from etude.training.schedule import DEFAULTS, Schedule, whole_number
 from etude.training.sources import Sources
 
 
@@ -134,7 +134,7 @@ class Run:
         execution: Execution | None = None,
         **hyperparameters: Any,
     ):
-        advise("Run", hyperparameters)
+        advise("Run", forms_of_run(hyperparameters))
         keywords = Execution(seed, engine, environments=environments, workers=workers).given()
         given = {"config": config, "policies": policies, "data": data, "start_from": start_from, "execution": execution}
         self._assemble(RunDescription.of(algorithm, env, {**given, **keywords, **hyperparameters}), run_dir)
@@ -207,29 +207,36 @@ class Run:
     # -- training ------------------------------------------------------------------------------------------------------
 
     def train(
-        self, steps: int | None = None, callbacks: Any = (), *,
-        evaluate_every: int | None = None, evaluate_episodes: int = 10,
-        target: float | None = None, save_every: int | None = None, evaluate_max_steps: int | None = None,
-        evaluate_share: float | None = None, evaluate_env: Any = None, evaluate_steps: int | None = None,
-        evaluate_workers: int = 0, evaluate: Any = None, estimate_every: int | None = None,
-        estimate: dict[str, Any] | None = None, total: int | None = None, **unknown: Any,
-    ) -> Finished:  # fmt: skip
+        self,
+        steps: int | None = None,
+        callbacks: Any = (),
+        *,
+        evaluate_every: int | None = None,
+        evaluate_episodes: int = 10,
+        target: float | None = None,
+        save_every: int | None = None,
+        schedule: Schedule | None = None,
+        **further: Any,
+    ) -> Finished:
         """Take exactly `steps` environment steps (gradient steps, on recorded data), and call every callback with each
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
             `etude.report`; one, or a list of them. What one raises ends the run, after it is saved.
-        evaluate: a function of this run that is called in the place of playing episodes. It returns the returns of
-            episodes, an `Evaluation` such as `run.evaluate(...)`, or a dict of numbers, reported as `eval/<name>`, in
-            which "returns" may hold returns: the target and `best` go by their mean.
-        Other arguments: see `Schedule`. Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C
-        or SIGTERM at once; SIGUSR1 saves it in its directory, and it goes on.
+        evaluate_every, evaluate_episodes, target, save_every: fields of `Schedule`, which come before those of
+            `schedule`.
+        schedule: when the run evaluates, estimates and saves, and how; see `Schedule`.
+        Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C or SIGTERM at once; SIGUSR1 saves
+        it in its directory, and it goes on.
         """
-        schedule = Schedule.of(locals(), unknown)
+        keywords = {"evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes, "target": target}
+        own = {**keywords, "save_every": save_every, **further}
+        plan = Schedule.of(schedule, {name: own[name] for name in own if own[name] != DEFAULTS.get(name, ())})
+        advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         try:
             with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
-                for event in self.history.recorded(self._steps(steps, schedule)):
+                for event in self.history.recorded(self._steps(steps, plan)):
                     called(event)
             return event  # type: ignore[return-value]  # the last one is Finished
         except Exception as error:
@@ -269,14 +276,14 @@ class Run:
         """Ask the run to end after the step at hand."""
         self._loop.stop("interrupted")
 
-    def steps(self, steps: int | None = None, **schedule: Any) -> Iterator[Event]:
-        """Take exactly `steps` steps, as `train` does, and yield the events. schedule: as of `train`; see `Schedule`.
+    def steps(self, steps: int | None = None, *, schedule: Schedule | None = None, **fields: Any) -> Iterator[Event]:
+        """Take exactly `steps` steps, as `train` does, and yield the events. fields: of `Schedule`, by themselves.
 
         Whenever an event is yielded, all that was collected is learned from: the run may be saved, or left there. Where
         the environment, a metric or a rewriter fails, the run is saved (in its directory) before the error is raised.
         """
         try:
-            return (yield from self.history.recorded(self._steps(steps, Schedule.of({}, schedule))))
+            return (yield from self.history.recorded(self._steps(steps, Schedule.of(schedule, fields))))
         except CallbackError as error:
             failure = stopped_by(error, self)
         raise failure

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
@@ -219,28 +219,30 @@ OWN = tuple(each.name for each in dataclasses.fields(RunDescription) if each.def
 ARGUMENTS = (*OWN, "run_dir", TRAIN_ONLY, "execution", *OF_ENVIRONMENT, *EXECUTION)  # what is no hyperparameter
 
 
-def advise(caller: str, given: Iterable[str], level: int = 3) -> None:
-    """Warn of arguments that are fields of an object now, with the new form. level: of the stack, of the caller's
-    caller."""
-    given = list(given)
-    held = {
+def advise(caller: str, forms: Mapping[str, Sequence[str]], level: int = 3) -> None:
+    """Warn of arguments that are fields of an object now. forms: how the objects are given, and which fields of each.
+    level: on the stack, of who has called."""
+    forms = {form: names for form, names in forms.items() if names}
+    if forms:
+        old = ", ".join(f"{OLD.get(name, name)}=..." for names in forms.values() for name in names)
+        first = {"env=etude.Environment": "ENV, ", "policies=etude.Policies": "POLICIES, "}
+        new = ", ".join(
+            f"{form}({first.get(form, '')}{', '.join(f'{name}=...' for name in names)})"
+            for form, names in forms.items()
+        )
+        warnings.warn(f"{caller}({old}) goes in the next version. Write {new}.", DeprecationWarning, stacklevel=level)
+
+
+OLD = {own: name for name, own in OF_ENVIRONMENT.items()}
+
+
+def forms_of_run(given: Collection[str]) -> dict[str, Sequence[str]]:
+    """For `advise`, the arguments of a run among these that are fields of an object now."""
+    return {
         "execution=etude.Execution": [name for name in given if name in EXECUTION and name not in BY_ITSELF],
         "env=etude.Environment": [OF_ENVIRONMENT[name] for name in given if name in OF_ENVIRONMENT],
         "policies=etude.Policies": [name for name in given if name == TRAIN_ONLY],
     }
-    old = [name for name in given if name in {*EXECUTION, *OF_ENVIRONMENT, TRAIN_ONLY} - set(BY_ITSELF)]
-    if old:
-        first = {"env=etude.Environment": ["ENV"]}
-        new = [
-            f"{what}({', '.join([*first.get(what, []), *(f'{name}=...' for name in names)])})"
-            for what, names in held.items()
-            if names
-        ]
-        warnings.warn(
-            f"{caller}({', '.join(f'{name}=...' for name in old)}) goes in the next version. Write {', '.join(new)}.",
-            DeprecationWarning,
-            stacklevel=level,
-        )
 
 
 def config_for(algorithm: str, environment: Any = None, /, **changes: Any) -> Any:

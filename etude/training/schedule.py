@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from numbers import Integral
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -176,12 +176,15 @@ class Schedule:
         return self.target is not None and mean >= self.target
 
     @classmethod
-    def of(cls, among: Mapping[str, Any], given: Mapping[str, Any]) -> Self:
-        """From what `train` was given by name, and the fields among its arguments; ConfigError for other names."""
-        known = [field.name for field in fields(cls)]
-        if unknown := given.keys() - set(known):
-            raise ConfigError(explain("train", unknown, ["steps", "callbacks", *known]))
-        return cls(**{name: value for name, value in among.items() if name in known}, **given)
+    def of(cls, schedule: Self | None, given: Mapping[str, Any]) -> Self:
+        """A schedule with these fields in the place of its own. ConfigError for other names."""
+        if unknown := given.keys() - set(DEFAULTS):
+            raise ConfigError(explain("train", unknown, ["steps", "callbacks", *DEFAULTS, "schedule"]))
+        if schedule is not None and not isinstance(schedule, cls):
+            raise ConfigError(
+                f"schedule = {schedule!r}; expected an etude.Schedule, such as Schedule(evaluate_every=1_000)."
+            )
+        return replace(schedule or cls(), **given)
 
     def evaluates(self, before: int, now: int) -> bool:
         """Whether an evaluation is due between two steps."""
@@ -213,6 +216,9 @@ class Schedule:
     def saves(self, before: int, now: int) -> bool:
         """Whether a checkpoint is due between two steps."""
         return _crossed(before, now, self.save_every)
+
+
+DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Schedule)}
 
 
 def _crossed(before: int, now: int, every: int | None) -> bool:

@@ -29,8 +29,8 @@ class MadeUpRun:
             "total": self.learner.progress.total,
         }
 
-    def train(self, steps, report, **schedule):
-        self.asked = (steps, schedule)
+    def train(self, steps, report, schedule):
+        self.asked = (steps, vars(schedule))
         first, last = self.step, self.step + steps
         self.step = last
         path = str(self.directory.save(last, {"progress": {"step": last}}))

@@ -104,6 +104,20 @@ def test_arguments_that_are_fields_of_an_object_now_work_and_are_answered_with_t
         assert old.description() == new.description()
 
 
+def test_arguments_of_training_that_are_fields_of_a_schedule_now_are_answered_with_the_new_form():
+    given = {"evaluate_every": 4, "evaluate_episodes": 1}
+    with tiny() as old, tiny() as new:
+        told = r"train\(evaluate_max_steps=\.\.\., total=\.\.\.\) goes in the next version. Write schedule=etude.Schedule\("
+        with pytest.warns(DeprecationWarning, match=told) as warned:
+            old.train(8, **given, evaluate_max_steps=2, total=16)
+        assert warned[0].filename == __file__
+        new.train(8, **given, schedule=Schedule(evaluate_max_steps=2, total=16))
+        assert old.learner.progress.total == new.learner.progress.total == 16
+        assert old.learner.progress.evaluation_steps == new.learner.progress.evaluation_steps == 4
+        with pytest.raises(ConfigError, match="schedule = 3; expected an etude.Schedule"):
+            new.train(8, schedule=3)
+
+
 def test_keywords_of_a_run_come_before_those_of_its_execution():
     with tiny(execution=Execution(device="cpu", environments=6), environments=2) as run:
         assert (run.setup.device, run.setup.environments) == ("cpu", 2)

@@ -71,10 +71,10 @@ def test_a_run_in_pieces_whose_total_is_known_learns_as_in_one_piece(algorithm, 
 
 def test_a_total_holds_what_was_asked_for():
     with tiny() as run:
-        run.train(40, total=20)
+        run.train(40, schedule=etude.Schedule(total=20))
         assert run.learner.progress.total == 40
         with pytest.raises(ConfigError, match="total = 0; expected a whole number of at least 1, or None"):
-            run.train(40, total=0)
+            run.train(40, schedule=etude.Schedule(total=0))
 
 
 def test_a_shorter_second_call_leaves_the_schedules_stretched_over_the_whole_run():

@@ -181,7 +181,9 @@ def test_ctrl_c_saves_the_evaluation_that_is_pending(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with tiny(Coded, run_dir=tmp_path / "run") as run:
-        finished = run.train(120, interrupting, **SCHEDULE, evaluate_workers=1)
+        finished = run.train(
+            120, interrupting, schedule=etude.Schedule(evaluate_workers=1, **SCHEDULE)
+        )
     assert (finished.reason, finished.step) == ("interrupted", 64)
     with etude.load(tmp_path / "run", env=Coded) as again:
         assert [event.step for event in evaluated(again.steps(56, **SCHEDULE, evaluate_workers=1))] == [40, 80, 120]
@@ -278,7 +280,7 @@ def test_what_numpy_cannot_play_is_refused_before_the_first_step():
         with pytest.raises(
             ConfigError, match="evaluate_workers = 1: workers act in NumPy, which does not compute conv"
         ):
-            run.train(64, **SCHEDULE, evaluate_workers=1)
+            run.train(64, schedule=etude.Schedule(evaluate_workers=1, **SCHEDULE))
         assert run.step == 0
 
 
@@ -291,9 +293,13 @@ def test_an_environment_that_no_worker_can_make_is_refused_before_the_first_step
 
     with tiny(Coded) as run:
         with pytest.raises(ConfigError, match="cannot be sent to a worker process: .*cannot pickle '_thread.lock'"):
-            run.train(64, **SCHEDULE, evaluate_workers=1, evaluate_env=locked)
+            run.train(
+                64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=locked, **SCHEDULE)
+            )
         with pytest.raises(SpaceError, match="of the same spaces"):
-            run.train(64, **SCHEDULE, evaluate_workers=1, evaluate_env=Counted)
+            run.train(
+                64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=Counted, **SCHEDULE)
+            )
         assert run.step == 0
 
 
@@ -344,9 +350,9 @@ def test_a_changed_pending_evaluation_is_refused_with_its_place(change, words):
 
 def test_no_worker_outlives_its_run():
     with tiny(Coded) as run:
-        run.train(80, **SCHEDULE, evaluate_workers=2)
+        run.train(80, schedule=etude.Schedule(evaluate_workers=2, **SCHEDULE))
         pids = [worker.process.pid for worker in run._evaluator._workers._workers]
-        run.train(40, **SCHEDULE, evaluate_workers=2)
+        run.train(40, schedule=etude.Schedule(evaluate_workers=2, **SCHEDULE))
         assert pids == [worker.process.pid for worker in run._evaluator._workers._workers], "they are kept"
     for pid in pids:
         with pytest.raises(ProcessLookupError):

@@ -272,7 +272,7 @@ def test_an_exception_that_cannot_be_pickled_is_raised_where_it_was_and_told_in_
             raise Torn("pen", "no ink")
 
         with made("ppo", run_dir=tmp_path / "run") as run:
-            run.train(640, evaluate_every=32, evaluate=fails)
+            run.train(640, schedule=etude.Schedule(evaluate_every=32, evaluate=fails))
 
     chief, other = in_processes(2, monkeypatch, body)
     assert isinstance(chief, Torn) and isinstance(other, CallbackError)

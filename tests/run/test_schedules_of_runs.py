@@ -68,7 +68,7 @@ def test_a_schedule_on_recorded_data_is_the_same_mean_in_pieces_with_a_stop_betw
     config = BCConfig(network=Mlp((4,)), batch_size=8, learning_rate=FALLING)
     with Run("bc", "CartPole-v1", config=config, data=cart, engine="torch") as run:
         rates = rates_of(run.engine)
-        run.train(30, total=200)
+        run.train(30, schedule=etude.Schedule(total=200))
         run.train(115)
         with from_state(run.state(), "CartPole-v1") as again:
             rates_again = rates_of(again.engine)

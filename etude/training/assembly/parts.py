@@ -25,7 +25,7 @@ from etude.training.assembly.agents import check_collects_steps, fitted, takes_d
 from etude.training.assembly.described import agents_for
 from etude.training.assembly.exploration import as_rewriters, explorer_for, rewriters_for
 from etude.training.assembly.replicas import check_divisible, divided_environments, replicas_for
-from etude.training.description import Execution, RunDescription, advise
+from etude.training.description import Execution, RunDescription, advise, forms_of_run
 from etude.training.kinds import LearningKind, TrainingContext, environment_count, kind_for, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Collection
@@ -174,7 +174,7 @@ def assemble(
         execution = further.pop("setup")
         warnings.warn("assemble(setup=...) goes in the next version. Write execution=etude.Execution(...).",
                       DeprecationWarning, stacklevel=2)  # fmt: skip
-    advise("assemble", further)
+    advise("assemble", forms_of_run(further))
     made = RunDescription.of(algorithm, env, {"execution": execution, **further})
     if not isinstance(algorithm, Agent):
         agent_class, config_class = find(algorithm)

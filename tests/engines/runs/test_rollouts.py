@@ -116,7 +116,7 @@ def made(algorithm, engine_name, **more):
 def trained(run, pieces, total=640):
     """What a run of so many steps has learned, and its moments."""
     for steps in pieces:
-        run.train(steps, total=total)
+        run.train(steps, schedule=etude.Schedule(total=total))
     state = run.learner.state()
     return {"weights": run.engine.weights(), **{name: state[name] for name in ("moments", "scale")}}
 
@@ -146,7 +146,7 @@ def test_pieces_are_the_same_with_workers_evaluations_and_checkpoints_in_between
         expected = trained(whole, [640])
     run = made("ppo", engine_name)
     for steps, workers in ((38, 2), (7, 0), (101, 3), (494, 0)):
-        run.train(steps, total=640)
+        run.train(steps, schedule=etude.Schedule(total=640))
         run.evaluate(episodes=1)
         run.save(tmp_path / "run.etude")
         run.close()

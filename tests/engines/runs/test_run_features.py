@@ -191,5 +191,5 @@ def test_what_the_engine_alone_computes_is_not_evaluated_beside_training(engine_
     config = dataclasses.replace(DQN_TINY, network=Conv(((4, 4, 2),), (8,)))
     with Run("dqn", Picture, config=config, environments=2, engine=engine_name) as run:
         with pytest.raises(ConfigError, match="workers act in NumPy"):
-            run.train(48, **EVALUATED, evaluate_workers=1)
+            run.train(48, schedule=etude.Schedule(evaluate_workers=1, **EVALUATED))
         assert len(of_kind(run.steps(48, **EVALUATED), Evaluated)) == 1
