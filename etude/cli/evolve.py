@@ -22,11 +22,10 @@ from etude.cli.options import (
 )
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
+from etude.tuning import TrialTraining
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
 
-OF_EVOLUTION = (
-    "population", "every", "steps", "target", "evaluate_episodes", "seed", "folder", "workers", "shared_replay",
-)  # fmt: skip
+OF_EVOLUTION = ("population", "every", "steps", "target", "seed", "folder", "workers")
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ def main(arguments: Sequence[str]) -> int:
     given |= {**run_arguments(options), "data": data_sources(options.data)}
     given["executor"] = executor(options.jobs, options.devices, options.ray)
     given["config"] = config
+    given["training"] = TrialTraining(evaluate_episodes=options.evaluate_episodes, shared_replay=options.shared_replay)
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)
     with Evolution(
         algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,

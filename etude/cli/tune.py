@@ -36,10 +36,8 @@ if TYPE_CHECKING:
     from etude.tuning import Sweep
 
 
-OF_STUDY = (
-    "steps", "trials", "seeds", "folder", "evaluate_every", "evaluate_episodes", "target", "save_every", "seed",
-    "workers",
-)  # fmt: skip
+OF_STUDY = ("steps", "trials", "seeds", "folder", "seed", "workers")
+OF_TRIALS = ("evaluate_every", "evaluate_episodes", "target", "save_every")  # how they are trained
 SHOWN = 10  # configurations in the table at the end
 
 
@@ -81,14 +79,15 @@ def tune(arguments: Sequence[str]) -> int:
         return _carry_out(Study.load(options.resume, trust=options.trust, executor=where, **changed), options.quiet)
     algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
     from etude.training.description import config_for
-    from etude.tuning import Study
+    from etude.tuning import Study, TrialTraining
 
     base = config_for(algorithm, env) if config is None else config
     given = {name: getattr(options, name) for name in OF_STUDY}
     study = Study(
         algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
         executor=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
-        **given, **run_arguments(options),
+        training=TrialTraining(**{name: getattr(options, name) for name in OF_TRIALS}), **given,
+        **run_arguments(options),
     )  # fmt: skip
     return _carry_out(study, options.quiet)
 

@@ -12,6 +12,7 @@ from etude.tuning.population import PBT
 from etude.tuning.results import Result
 from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
 from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
+from etude.tuning.segment import TrialTraining
 from etude.tuning.space import Choices as Choice
 from etude.tuning.space import LogInterval as Log
 from etude.tuning.space import Space
@@ -24,5 +25,6 @@ __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",
     "LRSuggestion", "Log", "MedianStopping", "New", "OptFinder", "OptunaSearch", "PBT", "ParallelFinder",
     "ProcessExecutor", "RandomSearch", "RayExecutor", "Result", "Scheduler", "Score", "Search", "SerialExecutor",
-    "Space", "Stop", "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial", "Uniform",
+    "Space", "Stop", "Study", "StudyPlan", "StudyState", "Sweep", "SweepResult", "Trial",
+    "TrialTraining", "Uniform",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -46,6 +47,33 @@ def train_on(run: Run, steps: int, **schedule: Any) -> Iterator[Event]:
 def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
     """The state of a run as it is: for a child whose networks and replay have the shapes of its parent's."""
     return state
+
+
+@dataclass(frozen=True)
+class TrialTraining:
+    """How each trial of a study is trained and evaluated.
+
+    evaluate_every: steps of a trial between evaluations; None: a twentieth. evaluate_episodes: in each. evaluate_seed:
+        of these episodes; None: each trial its own.
+    target: a trial is finished when the mean return of an evaluation reaches it.
+    save_every: steps between checkpoints within a segment; None: a tenth.
+    shared_replay: trials, off-policy and one after the other in this process, store into one replay.
+    callbacks: called with nothing for each trial, returns callbacks of its run, which live until it is over, or goes on
+        in another process. Sent to worker processes, and not stored.
+    fit: what a trial that begins as a copy restores of the state of its parent; see `Fit`.
+    train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
+        steps on, and yields the events. Sent to worker processes, and not stored.
+    """
+
+    evaluate_every: int | None = None
+    evaluate_episodes: int = 10
+    evaluate_seed: int | None = None
+    target: float | None = None
+    save_every: int | None = None
+    shared_replay: bool = False
+    callbacks: Callable[[], Any] | None = None
+    fit: Fit = unchanged
+    train: Train = train_on
 
 
 class TrialSettings(NamedTuple):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -14,6 +14,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import from_json, to_json
 from etude.training.callbacks import as_list
+from etude.training.description import advise
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
 from etude.tuning.experiment import (
@@ -44,25 +45,42 @@ from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
 from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
 from etude.tuning.segment import (
     Ended,
-    Fit,
     Report,
     Scored,
     Segment,
     SegmentFailed,
-    Train,
     TrialSettings,
+    TrialTraining,
     link_checkpoint,
-    train_on,
     trial_folder,
-    unchanged,
 )
 from etude.tuning.space import Space, space_given
 from etude.tuning.trial import Genome, Status, Trial, failures
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
-NOT_STORED = ("jobs", "executor", "callbacks", "fit", "train")  # arguments that a journal does not hold
+NOT_STORED = ("jobs", "executor", "training")  # arguments that a journal does not hold
+OF_PLAN = ("evaluate_episodes", "evaluate_seed", "target", "save_every", "shared_replay")  # of how trials are trained
+OF_TRAINING = tuple(field.name for field in fields(TrialTraining))
 SEARCHES = (GridSearch, RandomSearch, OptunaSearch)
+
+
+def trained_as(
+    caller: str, training: TrialTraining | None, jobs: int | Executor, further: dict[str, Any]
+) -> tuple[TrialTraining, int | Executor]:
+    """(how trials are trained, where), with what is among the further arguments of a study, which loses it."""
+    advise(caller, {"training=etude.tuning.TrialTraining": [name for name in further if name in OF_TRAINING]}, 4)
+    given = {name: further.pop(name) for name in OF_TRAINING if name in further}
+    executor = further.pop("executor", None)
+    return replace(training or TrialTraining(), **given), jobs if executor is None else executor
+
+
+def trained_as_before(plan: StudyPlan, given: dict[str, Any]) -> TrialTraining:
+    """How the trials of a study that goes on are trained: as its plan says, but for what is given, which loses it."""
+    default, changed = TrialTraining(), given.pop("training", None) or TrialTraining()
+    own = {name: getattr(plan, name) for name in ("evaluate_every", *OF_PLAN)}
+    own |= {name: value for name, value in vars(changed).items() if value != getattr(default, name)}
+    return TrialTraining(**own | {name: given.pop(name) for name in OF_TRAINING if name in given})
 
 
 class Study:
@@ -77,20 +95,12 @@ class Study:
     scheduler: which trials stop early: `ASHA`, `MedianStopping`, `PBT`, ...; None: every trial takes all steps.
     search: which configurations are tried: `GridSearch`, `RandomSearch`, `OptunaSearch`; None: a grid where there are
         lists, else draws.
-    config: the config that has all other values; None: the preset, or the defaults.
     folder: where the study is kept: its journal, and a run directory for each trial. None: a new one in `studies/`. A
         study that is there goes on, if it was asked for the same.
-    jobs: trials at a time, in worker processes; 1: in this process. executor: in its place, one of your own.
-    evaluate_every: steps of a trial between evaluations; None: a twentieth. evaluate_episodes: in each.
-    target: a trial is finished when the mean return of an evaluation reaches it.
-    save_every: steps between checkpoints within a segment; None: a tenth. seed: of what the study itself draws.
-    shared_replay: trials, off-policy and one after the other in this process, store into one replay.
-    callbacks: called with nothing for each trial, returns callbacks of its run, which live until it is over, or goes on
-        in another process. Sent to worker processes, and not stored.
-    fit: what a trial that begins as a copy restores of the state of its parent; see `segment.Fit`.
-    train: a function of (run, steps, **schedule) in the place of `run.steps(steps, **schedule)`: takes the run so many
-        steps on, and yields the events. Sent to worker processes, and not stored.
-    further: other arguments of `Run` (engine, environments, wrappers, data, ...), and fields of the config.
+    jobs: trials at a time, in worker processes; 1: in this process. Or an executor of your own.
+    seed: of what the study itself draws.
+    training: how each trial is trained and evaluated; see `TrialTraining`.
+    further: other arguments of `Run` (config, engine, environments, data, ...), and fields of the config.
     """
 
     def __init__(
@@ -104,41 +114,33 @@ class Study:
         seeds: int | Iterable[int] = 1,
         scheduler: Scheduler | None = None,
         search: Search | None = None,
-        config: Any = None,
         folder: str | PathLike[str] | None = None,
-        jobs: int = 1,
-        executor: Executor | None = None,
-        evaluate_every: int | None = None,
-        evaluate_episodes: int = 10,
-        evaluate_seed: int | None = None,
-        target: float | None = None,
-        save_every: int | None = None,
+        jobs: int | Executor = 1,
         seed: int = 0,
-        shared_replay: bool = False,
-        callbacks: Callable[[], Any] | None = None,
-        fit: Fit = unchanged,
-        train: Train = train_on,
+        training: TrialTraining | None = None,
         **further: Any,
     ):
-        made = described_trials(algorithm, env, {"config": config, **further})
+        training, jobs = trained_as(type(self).__name__, training, jobs, further)
+        made = described_trials(algorithm, env, further)
         self.space: Space = Space(made.own_config, space)
         self.plan: StudyPlan = study_plan(
-            self.space, preset_steps(made) if steps is None else steps, trials, seeds, evaluate_every,
-            seed=seed, evaluate_episodes=evaluate_episodes, evaluate_seed=evaluate_seed, target=target,
-            save_every=save_every, shared_replay=shared_replay,
+            self.space, preset_steps(made) if steps is None else steps, trials, seeds, training.evaluate_every,
+            seed=seed, **{name: getattr(training, name) for name in OF_PLAN},
         )  # fmt: skip
         self.scheduler: Fifo | Scheduler = Fifo() if scheduler is None else scheduler
         self.search: Search = search or (GridSearch() if self.space.has_grid else RandomSearch())
         self._history = TrialHistory(made.own_config, self.plan)
-        self._made, self._of_trials = made, (callbacks, fit, train)
+        self._made, self._training = made, training
         self.scheduler.check(self.state)
-        self._executor = executor or (SerialExecutor() if jobs == 1 else ProcessExecutor(jobs))
-        if shared_replay:
+        self._executor: Executor = jobs if not isinstance(jobs, int) else ProcessExecutor(jobs)
+        if jobs == 1:
+            self._executor = SerialExecutor()
+        if training.shared_replay:
             check_trials_share_replay(made, self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
         self._stopping = False
-        self._use_folder(folder, evaluate_every is None)
+        self._use_folder(folder, training.evaluate_every is None)
 
     def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
         """any_interval: whether nobody said how often to evaluate."""
@@ -197,15 +199,17 @@ class Study:
         if not lines or "study" not in lines[0]:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
         held = lines[0]["study"]
-        experiment = experiment_from(held, {k: v for k, v in given.items() if k not in NOT_STORED}, trust)
+        stored = {name: value for name, value in given.items() if name not in (*NOT_STORED, *OF_TRAINING)}
+        experiment = experiment_from(held, stored, trust)
         plan = plan_in(lines)
-        asked = {name: getattr(plan, name) for name in vars(plan) if name != "configurations"}
+        asked = {"steps": plan.steps, "trials": plan.configurations, "seeds": plan.seeds, "seed": plan.seed}
+        training = trained_as_before(plan, given)
         parts = {
             "space": space_given(held["space"]),
             "scheduler": given.get("scheduler") or part_of(held, "scheduler", SCHEDULERS, folder),
             "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
         }
-        return cls(**{**asked, "trials": plan.configurations, **parts, **experiment, **given, "folder": folder})
+        return cls(**{**asked, **parts, **experiment, "training": training, **given, "folder": folder})
 
     @property
     def name(self) -> str:
@@ -288,7 +292,8 @@ class Study:
         SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
         """
         self._stopping, calls = False, as_list(callbacks)
-        settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, *self._of_trials)
+        of_trials = self._training.callbacks, self._training.fit, self._training.train
+        settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, *of_trials)
         for trial in self._trials_that_are("queued"):
             self._link(trial)
         with obeying_signals(self.stop, lambda: None):

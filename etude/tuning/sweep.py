@@ -172,7 +172,7 @@ class Sweep:
     vectorised simulator, with `vectorization="native"`, draws the episodes of all runs, whose numbers then depend on
     which seeds share a process.) What cannot be stepped together is trained one run after the other; `notes` says why.
 
-    algorithm, env, config, further: as `Run` takes them; fields of the config may be among further.
+    algorithm, env, further: as `Run` takes them; config, and fields of it, may be among further.
     seeds: numbers, or how many (0, 1, ...).
     steps: environment steps of each run; None: those of the preset.
     folder: where the sweep is kept, with a run directory for each seed; None: a new one in `sweeps/`. A sweep that is
@@ -192,7 +192,6 @@ class Sweep:
         *,
         seeds: int | Iterable[int] = 10,
         steps: int | None = None,
-        config: Any = None,
         folder: str | PathLike[str] | None = None,
         processes: int | None = None,
         executor: Executor | None = None,
@@ -201,7 +200,7 @@ class Sweep:
         save_every: int | None = None,
         **further: Any,
     ):
-        made = _described(algorithm, env, {"config": config, **further})
+        made = _described(algorithm, env, further)
         self.steps: int = whole_number(_steps(made, steps))
         self.seeds: tuple[int, ...] = _seeds(seeds)
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))

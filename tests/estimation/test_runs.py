@@ -291,9 +291,7 @@ def test_callbacks_and_metrics_get_estimates(tmp_path):
     kept, path = Kept(), tmp_path / "metrics.jsonl"
     with offline_run() as run:
         lines = JsonLines(path)
-        run.train(
-            40, [kept, lines], schedule=etude.Schedule(estimate_every=40, estimate={"softened": 0.3})
-        )
+        run.train(40, [kept, lines], schedule=etude.Schedule(estimate_every=40, estimate={"softened": 0.3}))
         lines.close()
     (event,) = kept.events
     (record,) = [each for each in map(json.loads, path.read_text().splitlines()) if "estimate/wis" in each]
@@ -343,9 +341,7 @@ def test_a_target_that_cannot_be_estimated_is_refused_before_the_first_step():
     run = etude.Run("sac", "Pendulum-v1", seed=0, **SMALL)
     data = etude.record("Pendulum-v1", 1, run=run, explore=True)
     with pytest.raises(ConfigError, match="has no probability density"):
-        run.train(
-            10, schedule=etude.Schedule(estimate_every=5, estimate={"data": data, "methods": ["is"]})
-        )
+        run.train(10, schedule=etude.Schedule(estimate_every=5, estimate={"data": data, "methods": ["is"]}))
     assert run.step == 0
 
 
@@ -360,8 +356,6 @@ def test_a_model_that_raises_ends_the_run_saved(tmp_path):
         offline_run(run_dir=tmp_path / "run") as run,
         pytest.raises(ZeroDivisionError, match="ZeroDivisionError: no values"),
     ):
-        run.train(
-            80, schedule=etude.Schedule(estimate_every=40, estimate={"methods": ["dm"], "model": Model()})
-        )
+        run.train(80, schedule=etude.Schedule(estimate_every=40, estimate={"methods": ["dm"], "model": Model()}))
     with etude.load(tmp_path / "run") as again:
         assert again.step == 40

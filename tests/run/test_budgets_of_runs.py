@@ -13,6 +13,7 @@ from etude import Linear
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Evaluated, Finished, Learned, Saved, Started
 from etude.checkpoint.run_directory import RunDirectory
+from etude.training.schedule import Schedule
 
 
 def kinds(events, kind):
@@ -71,10 +72,10 @@ def test_a_run_in_pieces_whose_total_is_known_learns_as_in_one_piece(algorithm, 
 
 def test_a_total_holds_what_was_asked_for():
     with tiny() as run:
-        run.train(40, schedule=etude.Schedule(total=20))
+        run.train(40, schedule=Schedule(total=20))
         assert run.learner.progress.total == 40
         with pytest.raises(ConfigError, match="total = 0; expected a whole number of at least 1, or None"):
-            run.train(40, schedule=etude.Schedule(total=0))
+            run.train(40, schedule=Schedule(total=0))
 
 
 def test_a_shorter_second_call_leaves_the_schedules_stretched_over_the_whole_run():

@@ -181,9 +181,7 @@ def test_ctrl_c_saves_the_evaluation_that_is_pending(tmp_path):
             os.kill(os.getpid(), signal.SIGINT)
 
     with tiny(Coded, run_dir=tmp_path / "run") as run:
-        finished = run.train(
-            120, interrupting, schedule=etude.Schedule(evaluate_workers=1, **SCHEDULE)
-        )
+        finished = run.train(120, interrupting, schedule=etude.Schedule(evaluate_workers=1, **SCHEDULE))
     assert (finished.reason, finished.step) == ("interrupted", 64)
     with etude.load(tmp_path / "run", env=Coded) as again:
         assert [event.step for event in evaluated(again.steps(56, **SCHEDULE, evaluate_workers=1))] == [40, 80, 120]
@@ -293,13 +291,9 @@ def test_an_environment_that_no_worker_can_make_is_refused_before_the_first_step
 
     with tiny(Coded) as run:
         with pytest.raises(ConfigError, match="cannot be sent to a worker process: .*cannot pickle '_thread.lock'"):
-            run.train(
-                64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=locked, **SCHEDULE)
-            )
+            run.train(64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=locked, **SCHEDULE))
         with pytest.raises(SpaceError, match="of the same spaces"):
-            run.train(
-                64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=Counted, **SCHEDULE)
-            )
+            run.train(64, schedule=etude.Schedule(evaluate_workers=1, evaluate_env=Counted, **SCHEDULE))
         assert run.step == 0
 
 

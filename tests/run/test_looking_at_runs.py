@@ -23,9 +23,7 @@ def test_a_run_is_a_line_and_a_small_curve_in_a_notebook():
     with tiny(seed=3) as run:
         assert repr(run) == "<Run: dqn on Counted, step 0, torch, seed 3>"
         assert run._repr_html_().count("<svg") == 0
-        run.train(
-            2_400, schedule=etude.Schedule(evaluate_every=1_200, evaluate_episodes=1, evaluate_max_steps=10)
-        )
+        run.train(2_400, schedule=etude.Schedule(evaluate_every=1_200, evaluate_episodes=1, evaluate_max_steps=10))
         last = [record for record in run.history if "eval/mean_reward" in record][-1]["eval/mean_reward"]
         assert f"step 2,400, return {last:.1f}, {run.engine.name}, seed 3>" in repr(run)
         shown = run._repr_html_()

@@ -28,7 +28,9 @@ def test_a_function_is_called_with_the_run_at_each_due_step_and_its_numbers_are_
 
     with tiny(run_dir=tmp_path / "run") as run:
         run.train(
-            80, [JsonLines(tmp_path / "metrics.jsonl"), Progress()], schedule=etude.Schedule(evaluate_every=40, evaluate=harder)
+            80,
+            [JsonLines(tmp_path / "metrics.jsonl"), Progress()],
+            schedule=etude.Schedule(evaluate_every=40, evaluate=harder),
         )
     assert seen == [40, 80]
     records = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
@@ -59,9 +61,7 @@ def test_numbers_without_returns_are_reported_and_make_no_best_checkpoint(tmp_pa
         assert (event.metrics, event.returns, event.best) == ({"regret": 3.5}, (), False)
         assert run.learner.progress.best is None
         with pytest.raises(CallbackError, match="returned no returns at step 80, and target = 5.0 is compared with"):
-            run.train(
-                40, schedule=etude.Schedule(evaluate_every=40, evaluate=lambda run: {"regret": 3.5}, target=5.0)
-            )
+            run.train(40, schedule=etude.Schedule(evaluate_every=40, evaluate=lambda run: {"regret": 3.5}, target=5.0))
     assert not (tmp_path / "run" / "checkpoints" / "best.etude").exists()
 
 
@@ -86,9 +86,7 @@ def test_a_function_that_raises_ends_the_run_which_is_saved_and_evaluates_when_i
     with tiny(run_dir=tmp_path / "run") as run:
         events = []
         with pytest.raises(KeyError, match=r"Evaluation function mine raised KeyError: 'door' .* at step 40") as found:
-            run.train(
-                80, events.append, schedule=etude.Schedule(evaluate_every=40, evaluate=mine)
-            )
+            run.train(80, events.append, schedule=etude.Schedule(evaluate_every=40, evaluate=mine))
         assert "It is saved: etude.load(" in found.value.__notes__[0]
         assert [event.step for event in events if isinstance(event, Saved)] == [40]
     with etude.load(tmp_path / "run", env=Counted) as again:

@@ -291,9 +291,7 @@ def test_evaluations_may_play_another_environment_of_the_same_spaces(tmp_path):
         before = run.step
         for wrong in (Labelled, Counted):
             with pytest.raises(SpaceError, match=f"{wrong.__name__} observes and takes .*; this run's agent, Box"):
-                run.train(
-                    80, schedule=etude.Schedule(evaluate_every=40, evaluate_env=wrong)
-                )
+                run.train(80, schedule=etude.Schedule(evaluate_every=40, evaluate_env=wrong))
         with pytest.raises(ConfigError, match="evaluate_env is played by evaluations: give evaluate_every, too"):
             run.train(80, schedule=etude.Schedule(evaluate_env=Best))
         with pytest.raises(SpaceError, match="Evaluate it on an environment of the same spaces"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,8 @@ from etude.tuning.evolution.structure import HYPERPARAMETER, ArchitectureLimits,
 from etude.tuning.experiment import described_trials, experiment_from, preset_steps
 from etude.tuning.history import plan_in
 from etude.tuning.journal import NAME, read_lines
-from etude.tuning.segment import trial_folder
-from etude.tuning.study import Study
+from etude.tuning.segment import TrialTraining, trial_folder
+from etude.tuning.study import Study, trained_as, trained_as_before
 from etude.tuning.trial import Genome, Trial, failures, lineage
 
 KNOWN = (Generations, Mutations, Tournament, ArchitectureLimits)
@@ -77,12 +77,13 @@ class Lineage:
 class Evolution(Study):
     """A population whose members learn, and after every generation undergo selection and mutation.
 
-    algorithm, env, config, folder, jobs, executor, callbacks, shared_replay, further: as of `Study`.
+    algorithm, env, folder, jobs, further: as of `Study`.
     population: members. every: environment steps of each member in a generation, after which it is evaluated.
     steps: of each member at most; None: those of the preset, or 20 generations. Rounded down to whole generations.
     target: evolution ends with the generation in which the mean return of an evaluation reaches it.
     mutations, tournament: how members change, and which have children.
-    evaluate_episodes: in each evaluation; all members play the same ones, on environments of their own.
+    training: how members are trained and evaluated (callbacks, evaluate_episodes, shared_replay); all members play the
+        same episodes, on environments of their own. None: 5 episodes in each evaluation.
     seed: of everything that is random: the same seed gives the same lineage and weights, whatever `jobs` is.
     """
 
@@ -97,17 +98,18 @@ class Evolution(Study):
         target: float | None = None,
         mutations: Mutations | None = None,
         tournament: Tournament | None = None,
-        config: Any = None,
-        evaluate_episodes: int = EPISODES,
         seed: int = 0,
+        training: TrialTraining | None = None,
         **further: Any,
     ):
         if type(population) is not int or population < 2:
             raise ConfigError(f"population = {population!r}; expected a whole number of at least 2 members.")
         if type(every) is not int or every < 1:
             raise ConfigError(f"every = {every!r}; expected a whole number of at least 1, in environment steps.")
-        options = {name: further.pop(name) for name in STUDY_OPTIONS if name in further}
-        made = described_trials(algorithm, env, {"config": config, **further})
+        training = training or TrialTraining(evaluate_episodes=EPISODES)
+        training, jobs = trained_as("Evolution", training, further.pop("jobs", 1), further)
+        folder = further.pop("folder", None)
+        made = described_trials(algorithm, env, further)
         if steps is None:
             steps = preset_steps(made) or DEFAULT_GENERATIONS * every
         if type(steps) is not int or steps < 1:
@@ -122,8 +124,10 @@ class Evolution(Study):
         super().__init__(
             made.algorithm, made.environment.env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
-            evaluate_every=every, evaluate_episodes=evaluate_episodes, evaluate_seed=int(rng.integers(2**31)),
-            target=target, save_every=every, seed=seed, fit=fit_member, **options, **own,
+            seed=seed, folder=folder, jobs=jobs, **own, training=replace(
+                training, evaluate_every=every, evaluate_seed=int(rng.integers(2**31)), save_every=every, fit=fit_member,
+                target=training.target if target is None else target,
+            ),
         )  # fmt: skip
 
     @classmethod
@@ -139,11 +143,12 @@ class Evolution(Study):
                 f"tune --resume {folder})."
             )
         scheduler, plan = from_json(Generations, held["scheduler"], KNOWN), plan_in(lines)
-        again = {name: value for name, value in given.items() if name not in ("jobs", "executor", "callbacks")}
+        training = trained_as_before(plan, given)
+        again = {name: value for name, value in given.items() if name not in ("jobs", "executor")}
         asked = {
-            "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps, "target": plan.target,
+            "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps, "target": training.target,
             "mutations": scheduler.mutations, "tournament": scheduler.tournament, "seed": plan.seed,
-            "evaluate_episodes": plan.evaluate_episodes, "shared_replay": plan.shared_replay,
+            "training": training,
         }  # fmt: skip
         return cls(**{**asked, **experiment_from(held, again, trust), **given, "folder": folder})
 
@@ -208,9 +213,6 @@ class Evolution(Study):
         hyperparameters that are mutated, and the size of the networks. Returns the matplotlib figure, and writes it to
         `path` where one is given."""
         return draw_evolution(curves_of(self.trials), path)
-
-
-STUDY_OPTIONS = ("folder", "jobs", "executor", "callbacks", "shared_replay")
 
 
 def evolve(algorithm: str | Agent, env: Any, *, reporters: Any = (), **given: Any) -> Evolution:

@@ -23,6 +23,7 @@ from etude.algorithms import (
 from etude.algorithms import PPO as PPOAgent
 from etude.base.events import Learned
 from etude.rewrite import ICM, RND
+from etude.training.schedule import Schedule
 
 PPO = PPOConfig(network=Mlp((4,)), rollout_length=32, minibatch_size=16, epochs=1, learning_rate=1e-2)
 
@@ -116,7 +117,7 @@ def made(algorithm, engine_name, **more):
 def trained(run, pieces, total=640):
     """What a run of so many steps has learned, and its moments."""
     for steps in pieces:
-        run.train(steps, schedule=etude.Schedule(total=total))
+        run.train(steps, schedule=Schedule(total=total))
     state = run.learner.state()
     return {"weights": run.engine.weights(), **{name: state[name] for name in ("moments", "scale")}}
 
@@ -146,7 +147,7 @@ def test_pieces_are_the_same_with_workers_evaluations_and_checkpoints_in_between
         expected = trained(whole, [640])
     run = made("ppo", engine_name)
     for steps, workers in ((38, 2), (7, 0), (101, 3), (494, 0)):
-        run.train(steps, schedule=etude.Schedule(total=640))
+        run.train(steps, schedule=Schedule(total=640))
         run.evaluate(episodes=1)
         run.save(tmp_path / "run.etude")
         run.close()
