@@ -184,10 +184,21 @@ def peers(key: str) -> dict[str, Any]:
     watch = Watch(spec["target"])
     with tempfile.TemporaryDirectory(prefix="etude-evolution-") as folder, measure.PeakMemory() as memory:
         study = etude.tuning.evolution.Evolution(
-            algorithm, env, population=spec["population"], every=spec["every"], steps=spec["steps"],
-            evaluate_episodes=spec["environments"], target=spec["target"], mutations=mutations,
-            config=tuned(algorithm, env, spec["widths"]), environments=spec["environments"], seed=int(seed),
-            engine="jax", device="cpu", folder=Path(folder) / "study", jobs=1 if library == "etude" else 2,
+            algorithm,
+            env,
+            population=spec["population"],
+            every=spec["every"],
+            steps=spec["steps"],
+            target=spec["target"],
+            mutations=mutations,
+            config=tuned(algorithm, env, spec["widths"]),
+            environments=spec["environments"],
+            seed=int(seed),
+            engine="jax",
+            device="cpu",
+            folder=Path(folder) / "study",
+            jobs=1 if library == "etude" else 2,
+            training=etude.tuning.TrialTraining(evaluate_episodes=spec["environments"]),
         )  # fmt: skip
         found = evolved(study, watch)
     return {**found, "megabytes": memory.peak}
@@ -229,8 +240,15 @@ def searches(key: str) -> dict[str, Any]:
         }
         space = {name: Log(*limits) for name, limits in RANGES.items()}
         with etude.Study(
-            "ppo", ENV, space, config=config, seeds=[seed], steps=SEARCH["steps"], evaluate_every=SEARCH["every"],
-            evaluate_seed=seed, **how[search], **given,
+            "ppo",
+            ENV,
+            space,
+            config=config,
+            seeds=[seed],
+            steps=SEARCH["steps"],
+            training=etude.tuning.TrialTraining(evaluate_every=SEARCH["every"], evaluate_seed=seed),
+            **how[search],
+            **given,
         ) as study:  # fmt: skip
             study.run(watch)
     return watch.found

@@ -72,12 +72,12 @@ def main(arguments: Sequence[str]) -> int:
         options: Any = parse(Evolve, with_address(arguments), "evolve")
         where = executor(options.jobs, options.devices, options.ray)
         changed = resumed_options(options, arguments, ("device", "workers", "steps"))
-        with Evolution.load(options.resume, trust=options.trust, executor=where, **changed) as evolution:
+        with Evolution.load(options.resume, trust=options.trust, jobs=where, **changed) as evolution:
             return _carry_out(evolution, options.quiet)
     algorithm, env, options, config = asked(arguments, Evolve, "evolve", ", or --resume FOLDER alone")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {**run_arguments(options), "data": data_sources(options.data)}
-    given["executor"] = executor(options.jobs, options.devices, options.ray)
+    given["jobs"] = executor(options.jobs, options.devices, options.ray)
     given["config"] = config
     given["training"] = TrialTraining(evaluate_episodes=options.evaluate_episodes, shared_replay=options.shared_replay)
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)

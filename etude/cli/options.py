@@ -328,11 +328,11 @@ def with_address(arguments: Sequence[str]) -> list[str]:
 
 
 def executor(jobs: int, devices: Sequence[str] = (), ray: str | None = None) -> Any:
-    """Where trials run that --jobs, --devices and --ray ask for; None: one after the other, in this process."""
+    """Where trials run that --jobs, --devices and --ray ask for; 1: one after the other, in this process."""
     from etude.tuning import ProcessExecutor, RayExecutor
 
     if ray is None:
-        return ProcessExecutor(jobs, devices=devices) if jobs != 1 or devices else None
+        return ProcessExecutor(jobs, devices=devices) if jobs != 1 or devices else 1
     if devices:
         raise ConfigError(
             f"--devices {' '.join(devices)} --ray {ray}: an actor on Ray has one CPU. Leave one of the two out."

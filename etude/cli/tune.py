@@ -76,7 +76,7 @@ def tune(arguments: Sequence[str]) -> int:
 
         changed = resumed_options(options, arguments, ("device", "workers", "trials", "steps"))
         where = executor(options.jobs, options.devices, options.ray)
-        return _carry_out(Study.load(options.resume, trust=options.trust, executor=where, **changed), options.quiet)
+        return _carry_out(Study.load(options.resume, trust=options.trust, jobs=where, **changed), options.quiet)
     algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
     from etude.training.description import config_for
     from etude.tuning import Study, TrialTraining
@@ -85,7 +85,7 @@ def tune(arguments: Sequence[str]) -> int:
     given = {name: getattr(options, name) for name in OF_STUDY}
     study = Study(
         algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
-        executor=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
+        jobs=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
         training=TrialTraining(**{name: getattr(options, name) for name in OF_TRIALS}), **given,
         **run_arguments(options),
     )  # fmt: skip

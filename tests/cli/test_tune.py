@@ -48,7 +48,7 @@ def test_the_options_stand_for_a_space(made):
         "learning_rate": [0.01, Linear(0.001, 0.0)], "network.widths": [(64, 64), (8,)], "gamma": Uniform(0.9, 1),
         "minibatch_size": Log(8, 64), "epochs": Choice((4, 10)),
     }  # fmt: skip
-    assert options["config"].clip_range == 0.3 and options["scheduler"] is None and options["executor"] is None
+    assert options["config"].clip_range == 0.3 and options["scheduler"] is None and options["jobs"] == 1
 
 
 def test_presets_and_defaults_stay_where_nothing_is_set(made):
@@ -69,10 +69,10 @@ def test_schedulers_by_name(made, line, scheduler):
 
 
 def test_jobs_and_resuming(made):
-    executor = made("dqn CartPole-v1 --grid gamma 0.9 --jobs 3 --devices cpu")[1]["executor"]
+    executor = made("dqn CartPole-v1 --grid gamma 0.9 --jobs 3 --devices cpu")[1]["jobs"]
     assert isinstance(executor, ProcessExecutor) and (executor.jobs, executor.devices) == (3, ("cpu",))
     (folder,), options = made("--resume here --jobs 2 --trust")
-    assert str(folder) == "here" and options["trust"] and options["executor"].jobs == 2
+    assert str(folder) == "here" and options["trust"] and options["jobs"].jobs == 2
 
 
 @pytest.mark.parametrize(
@@ -82,15 +82,15 @@ def test_jobs_and_resuming(made):
 @pytest.mark.parametrize("command", ["tune", "evolve"])
 def test_trials_and_members_run_in_ray_actors(made, command, line, place):
     space = "--grid gamma 0.9 " if command == "tune" else ""
-    executor = made(f"dqn CartPole-v1 {space}{line}", command)[1]["executor"]
+    executor = made(f"dqn CartPole-v1 {space}{line}", command)[1]["jobs"]
     assert isinstance(executor, RayExecutor) and (executor.jobs, executor.address) == place
     if command == "tune":
-        assert isinstance(made(f"--resume here {line}")[1]["executor"], RayExecutor)
+        assert isinstance(made(f"--resume here {line}")[1]["jobs"], RayExecutor)
 
 
 def test_an_evolution_runs_in_worker_processes_or_here(made):
-    assert made("dqn CartPole-v1 --jobs 3", "evolve")[1]["executor"].jobs == 3
-    assert "executor" not in made("dqn CartPole-v1", "evolve")[1]
+    assert made("dqn CartPole-v1 --jobs 3", "evolve")[1]["jobs"].jobs == 3
+    assert made("dqn CartPole-v1", "evolve")[1]["jobs"] == 1
 
 
 def test_an_evolution_takes_what_trials_take(made):
@@ -109,7 +109,7 @@ def test_an_evolution_takes_what_trials_take(made):
     )
     assert (options["wrappers"], options["env_args"]) == (("a:B", "c:D"), {"x": 1})
     assert type(options["config"].optimizer).__name__ == "SGD" and options["config"].network.widths == (8, 8)
-    assert options["executor"].devices == ("cpu",)
+    assert options["jobs"].devices == ("cpu",)
     mutations = options["mutations"]
     assert (mutations.step, mutations.activations) == (0.8, ("tanh", "relu"))
     assert mutations.network == ArchitectureLimits(units=(4, 256))

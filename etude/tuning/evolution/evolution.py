@@ -125,8 +125,8 @@ class Evolution(Study):
             made.algorithm, made.environment.env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
             seed=seed, folder=folder, jobs=jobs, **own, training=replace(
-                training, evaluate_every=every, evaluate_seed=int(rng.integers(2**31)), save_every=every, fit=fit_member,
-                target=training.target if target is None else target,
+                training, evaluate_every=every, evaluate_seed=int(rng.integers(2**31)), save_every=every,
+                target=training.target if target is None else target, fit=fit_member,
             ),
         )  # fmt: skip
 
