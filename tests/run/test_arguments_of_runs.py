@@ -113,7 +113,7 @@ def test_arguments_of_training_that_are_fields_of_a_schedule_now_are_answered_wi
         assert warned[0].filename == __file__
         new.train(8, **given, schedule=Schedule(evaluate_max_steps=2, total=16))
         assert old.learner.progress.total == new.learner.progress.total == 16
-        assert old.learner.progress.evaluation_steps == new.learner.progress.evaluation_steps == 4
+        assert old.learner.progress.evaluation_steps == new.learner.progress.evaluation_steps == 2
         with pytest.raises(ConfigError, match="schedule = 3; expected an etude.Schedule"):
             new.train(8, schedule=3)
 
