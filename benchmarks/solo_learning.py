@@ -26,10 +26,10 @@ from etude.examples.point import STEPS as POINT_STEPS
 from etude.explore import ByAgent, EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.protocols import Explorer
 from etude.rollout import SingleEpisode
-from etude.solo.animation import best_actions
-from etude.solo.conversion import conversion_for
+from etude.solo.agent import best_actions
 from etude.solo.engines import acting_engine
 from etude.solo.environments import UserEnvironments
+from etude.solo.learner import conversion_for
 
 ENGINES = ("jax", "tensorflow", "torch")
 SEEDS = (1, 2, 3)  # those of the table; hyperparameters were looked for with seeds from 101

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
@@ -19,7 +20,6 @@ from etude.base.errors import ConfigError, DataError
 from etude.base.events import Adjusted
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay import Prioritised, Uniform
-from etude.solo.engines import UserAgentEngine
 from etude.solo.learner import EPSILON_GREEDY, EpisodeLearner
 
 KNOBS = {
@@ -40,9 +40,6 @@ KNOBS = {
 }
 """By the name in `NAME_params`, the hyperparameter of runs that it stands for: it moves in the same direction."""
 
-_ATTRIBUTES = ("tau", "gamma", "clip", "beta")
-_OPTIMIZER = {"lr": "learning_rate", "weight_decay": "weight_decay", "beta1": "beta1", "beta2": "beta2"}
-
 
 class Knob(NamedTuple):
     """One number that may be adjusted. name: as events have it. like: see `KNOBS`. whole: whether it is a count."""
@@ -54,98 +51,59 @@ class Knob(NamedTuple):
     write: Callable[[float], None]
 
 
-@dataclass(frozen=True)
-class Knobs:
-    """Finds the numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
-    several. replicas: of a strategy, over which batches are divided."""
-
-    agent: Any
-    learner: EpisodeLearner
-    engine: UserAgentEngine
-    replicas: int = 1
-
-    def __call__(self, name: str) -> list[Knob]:
-        """ConfigError where this agent has no such hyperparameter, or where nobody has."""
-        if name not in KNOBS:
-            arguments = ", ".join(f"{each}_params" for each in KNOBS)
-            raise ConfigError(f"adjust takes no argument {name}_params; expected some of {arguments}.")
-        if name in _OPTIMIZER:
-            return self._of_optimizers(name)
-        if name in _ATTRIBUTES:
-            return [self._attribute(name)]
-        if name == "eps":
-            return self._epsilons()
-        return [self._exponent() if name == "alpha" else self._count(name)]
-
-    def _of_optimizers(self, name: str) -> list[Knob]:
-        settings = self.engine.optimizer_settings(_OPTIMIZER[name])
-        if not settings:
+def knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[Knob]:
+    """The numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
+    several. ConfigError where this agent has no such hyperparameter, or where nobody has."""
+    if name not in KNOBS:
+        arguments = ", ".join(f"{each}_params" for each in KNOBS)
+        raise ConfigError(f"adjust takes no argument {name}_params; expected some of {arguments}.")
+    like = KNOBS[name]
+    if name in ("lr", "weight_decay", "beta1", "beta2"):
+        found = [(setting.read, setting.write) for setting in learner.engine.optimizer_settings(like)]
+        if not found:
             raise ConfigError(
-                f"{name}_params adjusts {_OPTIMIZER[name]} of the optimizers, and none of this agent's has one that is "
-                "a number. Leave it out, or train with an optimizer that has it, such as AdamW."
+                f"{name}_params adjusts {like} of the optimizers, and none of this agent's has one that is a number. "
+                "Leave it out, or train with an optimizer that has it, such as AdamW."
             )
-        return [
-            Knob(label, KNOBS[name], False, setting.read, setting.write)
-            for label, setting in zip(_numbered(name, len(settings)), settings, strict=True)
-        ]
-
-    def _attribute(self, name: str) -> Knob:
-        agent = self.agent
+    elif name in ("tau", "gamma", "clip", "beta"):
         if not isinstance(getattr(agent, name, None), float):
             raise ConfigError(
                 f"{name}_params adjusts the attribute {name} of the agent, and {type(agent).__name__} has no float of "
                 "this name. Set it in __init__, and read it in __call__."
             )
-        return Knob(name, KNOBS[name], False, partial(getattr, agent, name), partial(setattr, agent, name))
-
-    def _epsilons(self) -> list[Knob]:
-        greedy = [each for each in self.learner.policies if isinstance(each, EPSILON_GREEDY)]
-        if not greedy:
+        found = [_attribute(agent, name)]
+    elif name == "eps":
+        found = [_attribute(each, "eps") for each in learner.policies if isinstance(each, EPSILON_GREEDY)]
+        if not found:
             raise ConfigError(
                 "eps_params adjusts eps of the policies, and none of this agent's has one. Give "
                 "set(policy=EpsGreedyQPolicy(...)), or leave eps_params out."
             )
-        return [
-            Knob(label, KNOBS["eps"], False, partial(getattr, policy, "eps"), partial(setattr, policy, "eps"))
-            for label, policy in zip(_numbered("eps", len(greedy)), greedy, strict=True)
-        ]
-
-    def _exponent(self) -> Knob:
-        selector = self.learner.buffer.selector
-        if not isinstance(selector, Prioritised):
+    elif name == "alpha":
+        if not isinstance(learner.buffer.selector, Prioritised):
             raise ConfigError(
                 "alpha_params adjusts the exponent of priorities. Give set(..., PR=True), or leave it out."
             )
-        return Knob(
-            "alpha", KNOBS["alpha"], False, partial(getattr, selector, "alpha"), partial(setattr, selector, "alpha")
-        )
-
-    def _count(self, name: str) -> Knob:
-        learner, settings = self.learner, self.learner.settings
-        own = {"batch": "batch", "store": "num_store", "num_updates": "num_updates"}.get(name)
-        if own is None:
-            own = "update_steps" if settings.update_steps is not None else "update_batches"
+        found = [_attribute(learner.buffer.selector, "alpha")]
+    else:
+        follows = "update_batches" if learner.settings.update_steps is None else "update_steps"
+        own = {"store": "num_store", "freq": follows}.get(name, name)
         if learner.count_of(own) is None:
             raise ConfigError(
                 f"{name}_params adjusts {own}, and it is None: {_MEANING[own]}. Give set(..., {own}=...), or leave "
                 f"{name}_params out."
             )
-        return Knob(own, KNOBS[name], True, partial(_as_float, learner, own), partial(learner.set_count, own))
+        return [Knob(own, like, True, lambda: float(learner.count_of(own) or 0), partial(learner.set_count, own))]
+    labels = [name] if len(found) == 1 else [f"{name}[{i}]" for i in range(len(found))]
+    return [Knob(label, like, False, read, write) for label, (read, write) in zip(labels, found, strict=True)]
+
+
+def _attribute(holder: Any, name: str) -> tuple[Callable[[], float], Callable[[float], None]]:
+    """Reads and writes an attribute."""
+    return partial(getattr, holder, name), partial(setattr, holder, name)
 
 
 _MEANING = {"num_updates": "one pass over the pool", "update_batches": "update_param is called after every minibatch"}
-
-
-def _as_float(learner: EpisodeLearner, name: str) -> float:
-    value = learner.count_of(name)
-    assert value is not None
-    return float(value)
-
-
-def _numbered(name: str, count: int) -> list[str]:
-    return [name] if count == 1 else [f"{name}[{i}]" for i in range(count)]
-
-
 RATE_KEYS, SCALE_KEYS = ("rate", "min", "max", "smooth"), ("scale", "min", "max")
 SMOOTH = 0.2  # of the documents
 
@@ -163,11 +121,12 @@ class Adjuster:
     """Moves the hyperparameters of one agent by signals of its replay and its gradients, and keeps what they have come
     to. The learner reports what changes.
 
-    rng: draws the batches whose gradients are compared.
+    rng: draws the batches whose gradients are compared. replicas: of a strategy, over which batches are divided.
     """
 
-    def __init__(self, knobs: Knobs, rng: np.random.Generator):
-        self._knobs, self._learner, self._buffer, self._rng = knobs, knobs.learner, knobs.learner.buffer, rng
+    def __init__(self, agent: Any, learner: EpisodeLearner, rng: np.random.Generator, replicas: int = 1):
+        self._agent, self._learner, self._buffer = agent, learner, learner.buffer
+        self._rng, self.replicas = rng, replicas
         self._average: dict[str, float] = {}  # by signal and hyperparameter
         self._target: dict[str, float] = {}  # where the user gave none
         self._position: dict[str, Position] = {}
@@ -188,36 +147,23 @@ class Adjuster:
             raise ConfigError(f"adjust_window_size: p = {column}; expected a process from 0 to {count - 1}, or None.")
         return selector.priorities(self._buffer.ring, column)
 
-    def by_effective_sample_size(
-        self, smooth: float, target: float | None, params: Mapping[str, Any]
-    ) -> tuple[Adjusted, ...]:
-        """Follow `1 / sum(p**2)` of the priorities."""
-        weight = self.priorities()
-        return self._follow("ess", lambda: self._effective_sample_size(weight), smooth, target, params)
-
-    def by_gradient_noise(
-        self, batches: int, smooth: float, target: float, params: Mapping[str, Any], jit_compile: bool
-    ) -> tuple[Adjusted, ...]:
-        """Follow the variance of gradients over so many minibatches."""
-        return self._follow(
-            "gradient_variance", lambda: self._gradient_variance(batches, jit_compile), smooth, target, params
-        )
-
-    def _effective_sample_size(self, weight: np.ndarray) -> float:
+    def effective_sample_size(self, weight: np.ndarray) -> float:
+        """`1 / sum(p**2)` of the priorities [n]."""
         if not self._buffer.selector.reported:  # type: ignore[attr-defined]  # `priorities` has checked what it is
-            _unusable("all priorities are those of new transitions: no errors have been reported yet")
+            raise UnusableSignal("all priorities are those of new transitions: no errors have been reported yet")
         return effective_sample_size(weight)
 
-    def _gradient_variance(self, batches: int, jit_compile: bool) -> float:
+    def gradient_variance(self, batches: int, jit_compile: bool) -> float:
+        """The variance of gradients over so many minibatches."""
         ring, size = self._buffer.ring, self._learner.count_of("batch") or 1
         if len(ring) < max(2, size):
-            _unusable(f"the pool holds {len(ring)} transitions, and a batch is {size}")
+            raise UnusableSignal(f"the pool holds {len(ring)} transitions, and a batch is {size}")
         rows, weight = Uniform().select(ring, batches, size, self._rng)
         view = self._buffer.view
         view.adjust(self._learner.hyper())
-        return gradient_variance(self._knobs.engine.gradients(view(ring, rows, weight), jit_compile))
+        return gradient_variance(self._learner.engine.gradients(view(ring, rows, weight), jit_compile))
 
-    def _follow(
+    def follow(
         self,
         signal: str,
         measure: Callable[[], float],
@@ -225,6 +171,7 @@ class Adjuster:
         target: float | None,
         params: Mapping[str, Any],
     ) -> tuple[Adjusted, ...]:
+        """Move the hyperparameters of `params` by a signal, which `measure` returns now."""
         moves = [move for name, given in params.items() if given is not None
                  for move in self._moves(signal, name.removesuffix("_params"), given, smooth)]  # fmt: skip
         if target is not None and not (np.isfinite(target) and target > 0):
@@ -232,7 +179,7 @@ class Adjuster:
         try:
             value = measure()
             if not np.isfinite(value):
-                _unusable(f"{signal} is {value}")
+                raise UnusableSignal(f"{signal} is {value}")
         except UnusableSignal as error:
             events: Any = tuple(self._unchanged(signal, str(error), knob) for knob, _, _ in moves)
         else:
@@ -243,13 +190,13 @@ class Adjuster:
 
     def _moves(self, signal: str, name: str, given: Any, smooth: float) -> Iterator[tuple[Knob, Change, float]]:
         """The hyperparameters of one argument, each with its change and the weight of new values in its average."""
-        knobs = self._knobs(name)
-        own = _checked(name, knobs[0], given)
-        smooth = own.pop("smooth", None) or (SMOOTH if "rate" in _keys(knobs[0]) else smooth)
+        found = knobs(self._agent, self._learner, name)
+        own = _checked(name, found[0], given)
+        smooth = own.pop("smooth", None) or (smooth if found[0].whole else SMOOTH)
         if not 0 < smooth <= 1:
             raise ConfigError(f"{name}_params: smooth = {smooth!r}; expected above 0 and at most 1.")
-        change = Change(knobs[0].like, DIRECTIONS[signal][knobs[0].like], **own)
-        for knob in knobs:
+        change = Change(found[0].like, DIRECTIONS[signal][found[0].like], **own)
+        for knob in found:
             yield knob, change, smooth
 
     def _moved(
@@ -278,7 +225,7 @@ class Adjuster:
     def _of_batch(self, change: Change, given: int) -> Change:
         """The change of a batch size: at most what the pool holds, as nothing is learned before; and always a multiple
         of the number of replicas."""
-        replicas, low, high = self._knobs.replicas, change.low, change.high
+        replicas, low, high = self.replicas, change.low, change.high
         high = max(1.0, min(4.0 * given if high is None else high, len(self._buffer)))
         if replicas == 1:
             return dataclasses.replace(change, high=high)
@@ -330,32 +277,20 @@ class Adjuster:
         """Continue from `state`, which `check_state` has passed: give hyperparameters the values that they had."""
         self._average, self._target = dict(state["averages"]), dict(state["targets"])
         restore_generator(self._rng, state["generator"])
-        known = {knob.name: knob for name in KNOBS for knob in self._known(name)}
+        known: dict[str, Knob] = {}
+        for name in KNOBS:
+            with suppress(ConfigError):  # this agent has none of these
+                known |= {knob.name: knob for knob in knobs(self._agent, self._learner, name)}
         for name, at in state["positions"].items():
             if name in known:
                 known[name].write(at["value"])
                 self._position[name] = Position(at["given"], at["factor"], known[name].read())
 
-    def _known(self, name: str) -> list[Knob]:
-        try:
-            return self._knobs(name)
-        except ConfigError:  # this agent has none of these
-            return []
-
-
-def _unusable(reason: str) -> float:
-    raise UnusableSignal(reason)
-
-
-def _keys(knob: Knob) -> tuple[str, ...]:
-    if not knob.whole:
-        return RATE_KEYS
-    return (*SCALE_KEYS, "align") if knob.like == "batch_size" else SCALE_KEYS
-
 
 def _checked(name: str, knob: Knob, given: Any) -> dict[str, Any]:
     """A dict such as lr_params as arguments of `Change`, and `smooth`; ConfigError for what it should not hold."""
-    keys = _keys(knob)
+    keys: tuple[str, ...] = SCALE_KEYS if knob.whole else RATE_KEYS
+    keys = (*keys, "align") if knob.like == "batch_size" else keys
     if not isinstance(given, Mapping) or not given.keys() <= set(keys):
         raise ConfigError(f"{name}_params = {given!r}; expected a dict with some of the keys {', '.join(keys)}.")
     held = {key: value for key, value in given.items() if value is not None}
@@ -447,7 +382,9 @@ class AdaptiveMethods:
         smooth: weight of a new ESS in its moving average, for whole numbers. target_ess: in transitions; None: the
         first smoothed ESS. Raises ConfigError without PR=True.
         """
-        return self._adjuster("adjust_batch_size").by_effective_sample_size(smooth, target_ess, dict(params))
+        adjuster = self._adjuster("adjust_batch_size")
+        measure = partial(adjuster.effective_sample_size, adjuster.priorities())
+        return adjuster.follow("ess", measure, smooth, target_ess, dict(params))
 
     def adabatch(
         self,
@@ -466,7 +403,8 @@ class AdaptiveMethods:
         if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 2:
             raise ConfigError(f"adabatch: num_samples = {num_samples!r}; expected at least 2 minibatches.")
         adjuster = self._adjuster("adabatch")
-        return adjuster.by_gradient_noise(num_samples, smooth, target_noise, dict(params), jit_compile)
+        measure = partial(adjuster.gradient_variance, num_samples, jit_compile)
+        return adjuster.follow("gradient_variance", measure, smooth, target_noise, dict(params))
 
     def adjust_window_size(self, p: int | None = None, scale: float = 1.0, ema: float | None = None) -> int:
         """How many of the oldest transitions to drop: `scale * (n - ESS)` of n, rounded down, and never all. 0 where

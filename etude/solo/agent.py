@@ -15,19 +15,36 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
 from etude.base.errors import ConfigError
-from etude.report import EpisodeLines, draw_episodes
-from etude.solo import animation, files
+from etude.base.spaces import Discrete, MultiDiscrete
+from etude.envs import AdaptedEnvironment, RawActions
+from etude.explore import AsIs, ByAgent, Greedy
+from etude.protocols import Explorer
+from etude.report import EpisodeLines, draw_episodes, write_film
+from etude.rollout import SingleEpisode
+from etude.solo import files
 from etude.solo.adjusting import AdaptiveMethods
 from etude.solo.callbacks import Callbacks
+from etude.solo.engines import acting_engine
+from etude.solo.environments import EnvironmentDescription, UserEnvironments
+from etude.solo.learner import RewardInputsExplorer, conversion_for, learns_rewards
 from etude.solo.session import Session, SessionKey, build_session
-from etude.solo.settings import Options, Settings, StrategyArguments, options_from, strategy_arguments
+from etude.solo.settings import (
+    Options,
+    Settings,
+    StrategyArguments,
+    options_from,
+    settings_from,
+    strategy_arguments,
+)
 from etude.solo.training import History, Training
+from etude.training.evaluate import Evaluation
 
 
 @dataclass
@@ -134,57 +151,16 @@ class RL(AdaptiveMethods):
     # -- configuring ---------------------------------------------------------------------------------------------------
 
     def set(
-        self,
-        policy: Any = None,
-        noise: Any = None,
-        pool_size: int = 10_000,
-        batch: int = 64,
-        num_updates: int | None = None,
-        num_steps: int | None = None,
-        update_batches: int | None = None,
-        update_steps: int | None = None,
-        trial_count: int | None = None,
-        criterion: float | None = None,
-        PPO: bool = False,
-        HER: bool = False,
-        TRL: bool = False,
-        MARL: bool = False,
-        PR: bool = False,
-        IRL: bool = False,
-        epsilon: float | None = None,
-        initial_ratio: float = 1.0,
-        initial_TD: float = 7.0,
-        lambda_: float = 0.5,
-        alpha: float = 0.7,
-        MA: bool = False,
-        pool_folder: str | None = None,
+        self, policy: Any = None, noise: Any = None, pool_size: int = 10_000, batch: int = 64, **settings: Any
     ) -> None:
         """Configure exploration, the pool and learning; ConfigError for what contradicts itself.
 
         policy, noise: an explorer of `etude.explore`; a list gives one to each process, or to each agent.
         pool_size, batch: transitions kept, and in a minibatch.
-        num_updates: minibatches after each episode; None: one shuffled pass over the pool.
-        num_steps: transitions of so many steps.
-        update_steps, update_batches: call `update_param` every so many environment steps, or minibatches; neither:
-            after every minibatch, with PPO and PR after every phase. With PPO=True the pool is emptied then (with
-            PR=True, cut).
-        trial_count, criterion: training ends when the mean reward of the last trial_count episodes reaches criterion.
-        HER: relabel goals in hindsight, by the agent's `reward_done_func(next_goal, goal)`.
-        TRL: triplets of three times of one trajectory. MARL (or MA): several agents.
-        PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
-        IRL: rewards come from a learned model, the agent's `reward_model(inputs, a, next_s, d)`; see `solo.irl`.
-        initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
-        epsilon: sets the policy's. pool_folder: memory-map the pool there when it exceeds RAM.
+        settings: see `Settings`; MA is another name of MARL.
         """
-        if PPO and PR and update_steps is None and update_batches is None:
-            update_steps = 1
-            warnings.warn(
-                "set: PPO=True and PR=True without update_steps or update_batches: update_param is called at the end "
-                "of each learning phase, and the pool is cut then. To have it called less often, give update_steps.",
-                stacklevel=2,
-            )
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "MA")}
-        self._session_state.settings = Settings(**{**arguments, "MARL": MARL or MA})
+        given = {"policy": policy, "noise": noise, "pool_size": pool_size, "batch": batch, **settings}
+        self._session_state.settings = settings_from(given)
 
     # -- training ------------------------------------------------------------------------------------------------------
 
@@ -339,9 +315,28 @@ class RL(AdaptiveMethods):
     def animate_agent(self, max_steps: int, path: str | Path | None = None, seed: int = 0) -> float:
         """Play one episode of at most so many steps with the best actions, in a window, or as a gif or mp4 at `path`.
         Returns its reward."""
-        return animation.play(self, seed, max_steps, path)
+        with _playing(self, "human" if path is None else "rgb_array") as (environment, begin):
+            episode = begin(seed)
+            frames = (environment.render() for _ in episode.steps(max_steps))
+            if path is None:
+                for _ in frames:
+                    pass
+            else:
+                write_film(frames, Path(path), environment.render_fps)
+            return episode.reward
 
-    evaluate = animation.evaluate
+    def evaluate(self, episodes: int = 20, seed: int = 0, max_steps: int = 10_000) -> Evaluation:
+        """Play whole episodes with the best actions, on an environment of their own. seed: of the first episode; each
+        further one adds 1. max_steps: at which an episode is cut off."""
+        ends = []
+        with _playing(self) as (_, begin):
+            for number in range(episodes):
+                episode = begin(seed + number)
+                for _ in episode.steps(max_steps):
+                    pass
+                ends.append(episode)
+        cut_off = sum(not episode.ended for episode in ends)
+        return Evaluation(tuple(end.reward for end in ends), tuple(end.length for end in ends), cut_off)
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
@@ -395,3 +390,29 @@ class RL_pytorch(RL):
 
 def _warn(message: str) -> None:
     warnings.warn(message, stacklevel=4)
+
+
+@contextmanager
+def _playing(
+    agent: Any, render_mode: str | None = None
+) -> Iterator[tuple[AdaptedEnvironment, Callable[[int], SingleEpisode]]]:
+    """An environment, and what begins an episode of the agent in it from a seed."""
+    environments = UserEnvironments.of(agent.env, agent.seed, RawActions, agent.reward_done_func_ma)
+    described = environments.describe()
+    environment = environments.single(render_mode)
+    try:
+        agents = None if described.agents is None else len(described.agents.names)
+        engine: Any = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
+        explorer = best_actions(described)
+        if learns_rewards(agent, agent._session_state.settings):
+            explorer = RewardInputsExplorer(explorer)
+        yield environment, lambda seed: SingleEpisode(environment, engine, explorer, seed)
+    finally:
+        environment.close()
+
+
+def best_actions(described: EnvironmentDescription) -> Explorer:
+    """The best of values or probabilities where actions are discrete; what the agent returns where they are not."""
+    discrete = isinstance(described.spaces.action, Discrete | MultiDiscrete)
+    one: Explorer = Greedy() if discrete else AsIs()
+    return one if described.agents is None else ByAgent([one], described.agents.actions)

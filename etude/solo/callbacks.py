@@ -101,26 +101,24 @@ class Callbacks:
     """Several callbacks, called one after the other."""
 
     def __init__(self, callbacks: Iterable[Any], agent: Any):
-        self._callbacks = list(callbacks)
         self._methods: dict[str, list[Callable[..., None]]] = {name: [] for name in HOOKS}
-        for callback in self._callbacks:
-            self._adopt(callback, agent)
-
-    def _adopt(self, callback: Any, agent: Any) -> None:
-        names = (*HOOKS, *OF_KERAS)
-        methods = {name: method for name in names if callable(method := getattr(callback, name, None))}
-        methods = {name: method for name, method in methods.items() if not _does_nothing(method, name)}
-        if not methods and not isinstance(callback, AgentCallback):
-            raise ConfigError(
-                f"A {type(callback).__name__} is no callback: it has none of {', '.join(HOOKS)}. Derive it from "
-                "etude.solo.Callback, or give a LambdaCallback."
-            )
-        if callable(tell := getattr(callback, "set_model", None)):  # what Keras calls its callbacks with
-            tell(agent)
-        if type(callback).__module__.startswith("keras."):
-            _check_of_keras(callback, agent)
-        for name, method in methods.items():
-            self._methods[OF_KERAS.get(name, name)].append(method)
+        for callback in callbacks:
+            methods = {}
+            for name in (*HOOKS, *OF_KERAS):
+                method = getattr(callback, name, None)
+                if callable(method) and not _does_nothing(method, name):
+                    methods[name] = method
+            if not methods and not isinstance(callback, AgentCallback):
+                raise ConfigError(
+                    f"A {type(callback).__name__} is no callback: it has none of {', '.join(HOOKS)}. Derive it from "
+                    "etude.solo.Callback, or give a LambdaCallback."
+                )
+            if callable(tell := getattr(callback, "set_model", None)):  # what Keras calls its callbacks with
+                tell(agent)
+            if type(callback).__module__.startswith("keras."):
+                _check_of_keras(callback, agent)
+            for name, method in methods.items():
+                self._methods[OF_KERAS.get(name, name)].append(method)
 
     @property
     def want_batches(self) -> bool:

@@ -94,8 +94,13 @@ class OldGymEnvironment(gym.Env[Any, Any]):
         self.observation_space: Space = as_space(env.observation_space, f"The observation space of {name}")
         self.action_space: Space = as_space(env.action_space, f"The action space of {name}")
         self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
-        self.seeded: bool
-        self._reset, self.seeded = _resetting(env)
+        takes_seed, seed = takes(env.reset, "seed"), getattr(env, "seed", None)
+        self.seeded: bool = takes_seed or callable(seed)
+        self._reset: Callable[[int | None], Any] = lambda seed: env.reset()
+        if takes_seed:
+            self._reset = lambda seed: env.reset(seed=seed)
+        elif callable(seed):
+            self._reset = lambda number: (None if number is None else env.seed(number), env.reset())[1]
         self._render: Callable[[], Any] = getattr(env, "render", lambda: None)
         self.render_mode = getattr(env, "render_mode", None)
         if takes(self._render, "mode"):
@@ -124,20 +129,6 @@ class OldGymEnvironment(gym.Env[Any, Any]):
         getattr(self.env, "close", lambda: None)()
 
 
-def note(name: str, found: list[str], seeded: bool) -> str:
-    """The warning of an environment that was adapted."""
-    text = (
-        f"{name} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as terminated, or as "
-        "truncated where info['TimeLimit.truncated'] is true."
-    )
-    if seeded:
-        return text
-    return (
-        f"{text} It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of one "
-        "instance may all draw the same numbers."
-    )
-
-
 def as_space(space: Any, what: str = "The space") -> Space:
     """A space of Gymnasium; plain Box and Discrete ones of other packages are rebuilt."""
     if isinstance(space, gym.Space):
@@ -151,15 +142,6 @@ def as_space(space: Any, what: str = "The space") -> Space:
         f"{what} is a {type(space).__module__}.{type(space).__qualname__}; expected a gymnasium.spaces.Space, or a Box "
         "or Discrete of the old gym package. Declare it with gymnasium.spaces."
     )
-
-
-def _resetting(env: Any) -> tuple[Callable[[int | None], Any], bool]:
-    """How to reset with a seed, and whether that is possible."""
-    if takes(env.reset, "seed"):
-        return lambda seed: env.reset(seed=seed), True
-    if callable(getattr(env, "seed", None)):
-        return lambda seed: (None if seed is None else env.seed(seed), env.reset())[1], True
-    return lambda seed: env.reset(), False
 
 
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
@@ -236,7 +218,7 @@ class AllAgentsStepper:
         self._stepper = ParallelStepper(env)
         self.own: dict[str, Any] = self._stepper.own
         self.names: tuple[str, ...] = tuple(self._stepper.own)
-        self._reward_done = None if reward_done is None else _CheckedRewardDone(reward_done)
+        self._reward_done = reward_done
         self._terminated = np.zeros(len(self.names), bool)
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> AgentsStep:
@@ -253,27 +235,12 @@ class AllAgentsStepper:
         if not step.observations.keys() <= actions.keys():  # some environments go on showing agents that ended
             observations = {name: value for name, value in step.observations.items() if name in actions}
             step = step._replace(acting=tuple(n for n in step.acting if n in actions), observations=observations)
-        return step if self._reward_done is None else self._scored(step, actions)
-
-    def _scored(self, step: AgentsStep, actions: Named) -> AgentsStep:
-        assert self._reward_done is not None
+        if self._reward_done is None:
+            return step
         for name, how in step.ended.items():
             self._terminated[self.names.index(name)] = how == TERMINATED
         each = np.array([step.rewards.get(name, 0.0) for name in self.names], np.float32)
-        score, done = self._reward_done(each, self._terminated)
-        if not done:
-            return step._replace(score=score)
-        return step._replace(acting=(), ended=dict.fromkeys(actions, TERMINATED), score=score)
-
-
-class _CheckedRewardDone:
-    """Calls the user's function, and checks what it returns."""
-
-    def __init__(self, reward_done: RewardDone):
-        self._reward_done = reward_done
-
-    def __call__(self, rewards: np.ndarray, terminated: np.ndarray) -> tuple[float, bool]:
-        result = self._reward_done(rewards.copy(), terminated.copy())
+        result = self._reward_done(each, self._terminated.copy())
         if not isinstance(result, tuple | list) or len(result) != 2:
             raise TypeError(f"the reward_done function returned {kind_of(result)}; expected (reward, done)")
         reward, done = np.asarray(result[0]), np.asarray(result[1])
@@ -282,7 +249,8 @@ class _CheckedRewardDone:
                 f"the reward_done function returned a reward of shape {reward.shape} and a done of shape {done.shape}; "
                 "expected one number and one bool for all agents, such as r.sum(), d.all()"
             )
-        return float(reward), bool(done)
+        step = step._replace(score=float(reward))
+        return step._replace(acting=(), ended=dict.fromkeys(actions, TERMINATED)) if done else step
 
 
 Environment = Steppable | ParallelEnvironment
@@ -298,6 +266,12 @@ class EnvironmentInstance:
     def __init__(self, env: Any):
         self.env: Any = env
         self.name: str = _name(env)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, EnvironmentInstance) and self.env is other.env
+
+    def __hash__(self) -> int:
+        return id(self.env)
 
     def copied(self) -> Any:
         """Another one like it. Raises ConfigError where it can be neither copied nor pickled."""
@@ -343,8 +317,17 @@ class WrappedEnvironment:
         found = reasons(env)
         self.env = env
         if found:
-            old = OldGymEnvironment(env, name)
-            self.env, self.notes = old, (note(_name(env), found, old.seeded),)
+            self.env = old = OldGymEnvironment(env, name)
+            told = (
+                f"{_name(env)} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as "
+                "terminated, or as truncated where info['TimeLimit.truncated'] is true."
+            )
+            if not old.seeded:
+                told += (
+                    " It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of "
+                    "one instance may all draw the same numbers."
+                )
+            self.notes = (told,)
 
 
 class KeptOpen(gym.Env[Any, Any]):
@@ -415,13 +398,19 @@ class UserEnvironments:
         cls, env: Any, run_seed: int, scaling: ActionScaling = NormalisedActions, reward_done: RewardDone | None = None
     ) -> UserEnvironments:
         """Raises ConfigError for what neither is an environment nor could make one."""
-        several = isinstance(env, list | tuple)
-        if several and not env:
+        given = list(env) if isinstance(env, list | tuple) else [env]
+        if not given:
             raise ConfigError(f"The list of environments is empty; expected {EXPECTED}.")
-        entries = tuple(_entry(one) for one in (env if several else [env]))
+        entries: list[EnvironmentSpec | EnvironmentInstance] = []
+        for one in given:  # what a callable makes is checked where it is called
+            if isinstance(one, str | type) or (not isinstance(one, Environment) and callable(one)):
+                entries.append(one)
+            else:
+                check_kind(one, f"{one!r}"[:80])
+                entries.append(EnvironmentInstance(one))
         numbered = reversed(list(enumerate(entries)))
         first = {id(entry.env): i for i, entry in numbered if isinstance(entry, EnvironmentInstance)}
-        return cls(entries, run_seed, scaling, reward_done, frozenset(first.values()))
+        return cls(tuple(entries), run_seed, scaling, reward_done, frozenset(first.values()))
 
     def copies(self) -> UserEnvironments:
         """The same, with copies of all instances: for episodes beside training."""
@@ -438,7 +427,7 @@ class UserEnvironments:
 
     def describe(self) -> EnvironmentDescription:
         """Look at one environment of each entry. Raises SpaceError where their spaces differ."""
-        different = [i for i, entry in enumerate(self.entries) if not any(_same(entry, e) for e in self.entries[:i])]
+        different = [i for i, entry in enumerate(self.entries) if entry not in self.entries[:i]]
         seen = []
         for i in different:
             wrapped = self._wrap(i)
@@ -449,10 +438,9 @@ class UserEnvironments:
         first = seen[0]
         for other in seen[1:]:
             if other.spaces != first.spaces:
-                raise SpaceError(
-                    f"All environments of one agent must have the same spaces; {first.name} has "
-                    f"{_spaces_text(first.spaces)}, {other.name} has {_spaces_text(other.spaces)}."
-                )
+                each = [f"{x.name} has {describe(x.spaces.observation)} and {describe(x.spaces.action)}"
+                        for x in (first, other)]  # fmt: skip
+                raise SpaceError(f"All environments of one agent must have the same spaces; {', '.join(each)}.")
         return replace(first, notes=tuple(dict.fromkeys(text for one in seen for text in one.notes)))
 
     def single(self, render_mode: str | None = None) -> AdaptedEnvironment:
@@ -460,8 +448,7 @@ class UserEnvironments:
 
         Raises ConfigError where it cannot be made with this `render_mode`.
         """
-        entry = self.entries[0]
-        env = _make(entry) if render_mode is None else _make_rendering(entry, render_mode)
+        env = _make(self.entries[0], render_mode)
         wrapped = WrappedEnvironment(env, self.name, self.reward_done, self.scaling)
         return AdaptedEnvironment(wrapped.env, self.name, self.scaling, wrapped.rewards)
 
@@ -480,33 +467,13 @@ class UserEnvironments:
         return wrapped
 
 
-def _entry(env: Any) -> EnvironmentSpec | EnvironmentInstance:
-    """One entry; what a callable makes is checked where it is called."""
-    if isinstance(env, str | type) or not isinstance(env, Environment) and callable(env):
-        return env
-    check_kind(env, f"{env!r}"[:80])
-    return EnvironmentInstance(env)
-
-
-def _make(entry: EnvironmentSpec | EnvironmentInstance) -> Any:
-    return entry.copied() if isinstance(entry, EnvironmentInstance) else make_any(resolve(entry), {})
-
-
-def _make_rendering(entry: EnvironmentSpec | EnvironmentInstance, render_mode: str) -> Any:
-    if not isinstance(entry, EnvironmentInstance):
-        return make_rendering(resolve(entry), render_mode)
-    return rendering(entry.copied(), entry.name, render_mode)
+def _make(entry: EnvironmentSpec | EnvironmentInstance, render_mode: str | None = None) -> Any:
+    """One environment of an entry. Raises ConfigError where it cannot be made with this `render_mode`."""
+    if isinstance(entry, EnvironmentInstance):
+        return entry.copied() if render_mode is None else rendering(entry.copied(), entry.name, render_mode)
+    made = resolve(entry)
+    return make_any(made, {}) if render_mode is None else make_rendering(made, render_mode)
 
 
 def _entry_name(entry: EnvironmentSpec | EnvironmentInstance) -> str:
     return entry.name if isinstance(entry, EnvironmentInstance) else name_of(entry)
-
-
-def _same(a: EnvironmentSpec | EnvironmentInstance, b: EnvironmentSpec | EnvironmentInstance) -> bool:
-    if isinstance(a, EnvironmentInstance) and isinstance(b, EnvironmentInstance):
-        return a.env is b.env
-    return a == b
-
-
-def _spaces_text(spaces: Spaces) -> str:
-    return f"{describe(spaces.observation)} and {describe(spaces.action)}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,10 +20,10 @@ from etude.solo.engines import (
     numbers,
     parameters,
     take_numbers,
+    variables_of,
     weights,
     without_variables,
 )
-from etude.solo.engines.optimizers import OptimizerCopy
 from etude.solo.training import History
 
 
@@ -69,6 +70,46 @@ def _check(state: dict[str, Any], agent: Any) -> None:
         number.number()
     if stored["training"].value is not None:
         stored["training"].table()
+
+
+class OptimizerCopy(NamedTuple):
+    """An optimizer without what it has learned, to be made again for a copy of its agent; travels by cloudpickle.
+
+    settings: of Keras, its config; of torch, its own state, with the names of parameters in the place of these.
+    """
+
+    kind: Any
+    settings: dict[str, Any]
+
+    @staticmethod
+    def of(agent: Any, optimizer: Any) -> OptimizerCopy:
+        """ConfigError for what is no optimizer of the agent's framework, and for an optimizer of torch that trains what
+        is not the agent's."""
+        if agent.framework != "torch":
+            return OptimizerCopy(type(optimizer), optimizer.get_config())
+        names = variables_of(agent).names_by_id
+        groups = []
+        for group in optimizer.param_groups:
+            if not all(id(value) in names for value in group["params"]):
+                raise ConfigError(
+                    f"The {type(optimizer).__name__} optimizer holds parameters that are none of "
+                    f"{type(agent).__name__}'s. Make it with those: torch.optim.Adam(agent.param)."
+                )
+            groups.append({**group, "params": [names[id(value)] for value in group["params"]]})
+        return OptimizerCopy(type(optimizer), {**optimizer.__getstate__(), "state": {}, "param_groups": groups})
+
+    def made_for(self, agent: Any) -> Any:
+        """An optimizer of this kind, with these settings, that has learned nothing."""
+        if agent.framework != "torch":
+            return self.kind.from_config(self.settings)
+        variables = variables_of(agent).by_name
+        groups = [
+            {**group, "params": [variables[name] for name in group["params"]]}
+            for group in self.settings["param_groups"]
+        ]
+        made = self.kind.__new__(self.kind)
+        made.__setstate__({**self.settings, "state": defaultdict(dict), "param_groups": groups})
+        return made
 
 
 class AgentCopy(NamedTuple):

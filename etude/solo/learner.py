@@ -1,5 +1,22 @@
 """The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, by a regime
-that says which old transitions it samples and drops."""
+that says which old transitions it samples and drops. What it samples become the arguments of the agent's
+`action(s)` and `__call__(s, a, next_s, r, d)`.
+
+r is the reward, over several steps the discounted sum. d is the share of gamma that the next value loses: for one
+step, 1 where the episode terminated, else 0, also where it was truncated; for m steps, 1 - gamma**(m - 1) where the
+episode continues. So `r + gamma * (1 - d) * next_value` is right for any number of steps.
+
+With IRL the rewards are those of a learned model. Its inputs are stored beside each step; the reward is computed
+whenever the step is sampled, by the model as it is then. The environment's own reward is only logged. An agent with
+such rewards writes
+
+- `action(s)`, which returns `[inputs, a]`: the inputs of the reward model besides the transition [N, ...], and what
+  the policy or the noise turns into actions;
+- `reward_model(inputs, a, next_s, d)`, which returns the rewards [B] of B steps, each from its own row: the stored
+  inputs, the action that was taken, and `next_s` and `d` as `__call__` gets them.
+
+`__call__` gets these rewards as r, and returns the loss of the reward model beside those of the policy.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +26,21 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
 import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import Batch, CollectRequest, PolicyVersion, Steps, Update
+from etude.base.data import Batch, Choice, CollectRequest, PolicyVersion, Steps, Update
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Learned
 from etude.base.seeding import check_generator, generator_state, restore_generator
+from etude.base.spaces import Box, Dict, Space, describe
+from etude.base.trees import Tree
 from etude.explore import EpsGreedyQPolicy, MaxBoltzmannQPolicy
 from etude.networks.dense import DenseActor
-from etude.protocols import Weights
+from etude.protocols import Explorer, Weights
 from etude.replay import Buffer, Passes, Prioritised, Uniform
 from etude.replay.buffer import Selector
 from etude.rollout import FollowingActor
@@ -29,6 +48,134 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.settings import Options, Settings, Trimming, cut
 from etude.training.learner import add_to_means
 from etude.training.schedule import RunProgress, check_progress
+
+Conversion = Callable[[Tree], Any]  # observations [..., ...] as the agent's methods take them
+RewardModel = Callable[[np.ndarray, np.ndarray, Any, np.ndarray], np.ndarray]  # (inputs, a, next_s, d) to rewards
+
+REWARD_INPUTS = "reward_inputs"  # the extra that holds the inputs of a learned reward
+GOAL_KEYS = ("observation", "achieved_goal", "desired_goal")
+
+
+def unchanged(observation: Tree) -> Any:
+    """The observation itself."""
+    return observation
+
+
+def with_goal(observation: Tree) -> np.ndarray:
+    """Observation and desired goal in one vector [..., d + g]."""
+    return np.concatenate([observation["observation"], observation["desired_goal"]], axis=-1)
+
+
+def by_agent(observation: Tree) -> tuple[Any, ...]:
+    """A tuple of what each agent observes."""
+    return observation["agents"]
+
+
+def is_joint(observation: Tree) -> bool:
+    """Whether an observation, or a space, is that of several agents (see `environments.multi_agent`)."""
+    parts = observation.spaces if isinstance(observation, Dict) else observation
+    return isinstance(parts, dict) and set(parts) == {"agents", "terminated", "truncated"}
+
+
+def conversion_for(space: Space) -> Conversion:
+    """The conversion of a space's observations: goal observations become one vector, those of several agents a tuple,
+    all others stay as they are."""
+    if is_joint(space):
+        return by_agent
+    if not is_goal_space(space):
+        return unchanged
+    vectors = [space[name] for name in ("observation", "desired_goal")]  # type: ignore[index]
+    if all(isinstance(part, Box) and len(part.shape) == 1 for part in vectors):
+        return with_goal
+    raise ConfigError(
+        f"An agent gets observation and desired_goal of a goal environment as one vector; expected two flat Box "
+        f"spaces, got {describe(space)}. Flatten them with a gymnasium.ObservationWrapper."
+    )
+
+
+def is_goal_space(space: Space) -> bool:
+    """Whether observations are those of a goal environment."""
+    return isinstance(space, Dict) and set(space.spaces) == set(GOAL_KEYS)
+
+
+@dataclass
+class LossArguments:
+    """The arguments of `__call__` for stacked batches: trees of arrays [k, B, ...].
+
+    gamma: reads the agent's present gamma. rewards: a learned model that replaces the environment's.
+    """
+
+    convert: Conversion
+    gamma: Callable[[], float]
+    rewards: RewardModel | None = None
+
+    def __call__(self, batch: Batch) -> tuple[Any, Any, Any, Any, Any]:
+        """(s, a, next_s, r, d) of a batch."""
+        gamma = self.gamma()
+        left = batch.discount if gamma == 0 else batch.discount / np.float32(gamma)
+        if is_joint(batch.next_observation):
+            left = left[..., None] * (1.0 - batch.next_observation["terminated"])
+        done = (1.0 - left).astype(np.float32)
+        next_s, reward = self.convert(batch.next_observation), batch.reward
+        if self.rewards is not None:
+            reward = self.rewards(batch.extras[REWARD_INPUTS], batch.action, next_s, done)
+        return self.convert(batch.observation), batch.action, next_s, reward, done
+
+
+def of_each_time(convert: Conversion) -> Conversion:
+    """`convert` for each part of the tuples that a view of several times returns."""
+    if convert is unchanged:
+        return convert
+    return lambda observation: tuple(convert(part) for part in observation)
+
+
+def learns_rewards(agent: Any, settings: Settings) -> bool:
+    """Whether rewards are those of the agent's `reward_model`; ConfigError where it has none."""
+    if settings.IRL and not callable(getattr(agent, "reward_model", None)):
+        raise ConfigError(
+            f"IRL=True takes rewards from a learned model, and {type(agent).__name__} has none. Write "
+            "reward_model(self, inputs, a, next_s, d), which returns the rewards [B]; `inputs` is what action(s) "
+            "returns in [inputs, a]."
+        )
+    return settings.IRL
+
+
+@dataclass
+class RewardInputsExplorer:
+    """Applies `inner` to the second part of `[inputs, a]`, and stores the first as an extra of the step."""
+
+    inner: Explorer
+
+    def __post_init__(self) -> None:
+        self.state_size: int = self.inner.state_size
+
+    def of(self, columns: np.ndarray) -> RewardInputsExplorer:
+        """For the environments with these numbers."""
+        return RewardInputsExplorer(self.inner.of(columns))
+
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        """What the inner explorer draws."""
+        return self.inner.draw(rng, steps, action_space)
+
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        """See `protocols.Explorer`; raises ConfigError where the output is no such pair."""
+        inputs, policy = split_output(output, len(noise))
+        choice = self.inner(policy, noise, step, state)
+        return Choice(choice.action, {**choice.extras, REWARD_INPUTS: inputs})
+
+
+def split_output(output: Any, n: int) -> tuple[np.ndarray, Any]:
+    """What `action` returned for n observations, as (inputs [n, ...], what the policy gets); ConfigError for others."""
+    pair = isinstance(output, list | tuple) and len(output) == 2
+    if pair and isinstance(output[0], np.ndarray) and output[0].shape[:1] == (n,):
+        return output[0], output[1]
+    parts = list(output) if isinstance(output, list | tuple) else [output]
+    got = ", ".join(f"an array {part.shape}" if isinstance(part, np.ndarray) else type(part).__name__ for part in parts)
+    raise ConfigError(
+        f"With IRL=True, action(s) returns [inputs, a]: arrays with one row for each of {n} observations, the first of "
+        f"what the reward is computed from, the second for the policy; it returned {got}."
+    )
+
 
 EPSILON_GREEDY = EpsGreedyQPolicy | MaxBoltzmannQPolicy
 
@@ -53,135 +200,74 @@ WINDOWS = ("window_size", "window_size_")
 MOST_MINIBATCHES = 64  # in one call of the engine
 
 
-class Regime(Protocol):
+@dataclass(frozen=True)
+class Regime:
     """How the learner and the rollout treat old transitions.
 
-    at_once: minibatches that are drawn together; 1 where each depends on the errors of those before.
+    selector: makes the selector of the replay, given the rows of its ring. reports: what the loss says of each example,
+        of which the replay makes priorities; () without them. windows: the options that limit the replay; the first
+        that is set counts. drop: called after each call of `update_param`, where transitions are those of the old
+        policy, which stays fixed during a learning phase; None: they are of any policy, and stay.
     """
 
-    @property
-    def at_once(self) -> int: ...
+    selector: Callable[[int], Selector]
+    reports: tuple[str, ...] = ()
+    windows: tuple[str, ...] = WINDOWS
+    drop: Callable[[Buffer, Options], None] | None = None
 
     @property
-    def selector(self) -> Callable[[int], Selector]:
-        """Makes the selector of the replay, given the rows of its ring."""
+    def at_once(self) -> int:
+        """Minibatches that are drawn together; 1 where each depends on the errors of those before."""
+        return 1 if self.reports else MOST_MINIBATCHES
 
     @property
     def may_overlap(self) -> bool:
         """Whether workers may act with weights that are older than those that learn."""
-
-    @property
-    def update_priorities(self) -> Callable[[Buffer, Batch, Update], None]:
-        """Sets the priorities of batches to what their loss reported."""
+        return self.drop is None
 
     def trimming(self, options: Options) -> Trimming:
         """What is dropped when transitions are stored."""
-
-    def target_updates(self, due: int, minibatches: int) -> int:
-        """How many of the `due` calls of `update_param` a learning phase of so many minibatches makes. Where it makes
-        none, they stay due."""
-
-    def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """Drop transitions after a call of `update_param`."""
-
-
-@dataclass(frozen=True)
-class OffPolicy:
-    """Learns from transitions of any policy.
-
-    windows: the options that limit the replay; the first that is set counts.
-    """
-
-    selector: Callable[[int], Selector]
-    update_priorities: Callable[[Buffer, Batch, Update], None]
-    windows: tuple[str, ...] = WINDOWS
-    at_once: int = MOST_MINIBATCHES
-    may_overlap: ClassVar[bool] = True
-
-    def trimming(self, options: Options) -> Trimming:
-        """See `Regime`."""
         return Trimming(options.first(*self.windows), options.clearing_freq)
 
-    def target_updates(self, due: int, minibatches: int) -> int:
-        """All."""
-        return due
-
     def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """Keep all."""
+        """Drop what belongs to the policy before."""
+        if self.drop is not None:
+            self.drop(buffer, options)
 
-
-@dataclass(frozen=True)
-class OnPolicy:
-    """Learns from transitions of the old policy, which stays fixed during a learning phase."""
-
-    selector: Callable[[int], Selector]
-    update_priorities: Callable[[Buffer, Batch, Update], None]
-    drop: Callable[[Buffer, Options], None]
-    at_once: int = MOST_MINIBATCHES
-    may_overlap: ClassVar[bool] = False
-
-    def trimming(self, options: Options) -> Trimming:
-        """See `Regime`."""
-        return Trimming(options.first(*WINDOWS), options.clearing_freq)
-
-    def target_updates(self, due: int, minibatches: int) -> int:
-        """One at most, and none before there is a minibatch: what the pool holds would be dropped unlearned."""
-        return min(due, minibatches, 1)
-
-    def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """See `regime_of`."""
-        self.drop(buffer, options)
+    def update_priorities(self, buffer: Buffer, batches: Batch, update: Update) -> None:
+        """Set the priorities of batches to what their loss reported."""
+        if not self.reports:
+            return
+        reported = {"TD": update.td_error, "ratio": update.ratio}
+        errors = [error for name in self.reports if (error := reported[name]) is not None]
+        if len(errors) < len(self.reports):
+            names = ", ".join(self.reports)
+            raise ConfigError(
+                f"PR=True draws transitions by what the loss reports, and it did not report {names}. Call "
+                f"self.prioritized_replay.update({names}) in __call__, with one number per example each."
+            )
+        buffer.update(batches, *errors)
 
 
 def regime_of(settings: Settings) -> Regime:
     """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
-    as priorities choose what to learn from and ratios correct it."""
-    drawn: Callable[[int], Selector] = _every_transition if settings.num_updates is None else _any_transition
+    as priorities choose what to learn from and ratios correct it: without a window, to the newer half."""
+
+    def cut_to_window(buffer: Buffer, options: Options) -> None:
+        window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
+        cut(buffer, 0.5 if window is None else window)
+
+    every_transition = settings.num_updates is None
+    drawn: Callable[[int], Selector] = lambda rows: Passes() if every_transition else Uniform()  # noqa: E731
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
         by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
-        return OnPolicy(by_both, partial(_prioritise, expected=("TD", "ratio")), _cut, 1)
+        return Regime(by_both, ("TD", "ratio"), drop=cut_to_window)
     if settings.PPO:
-        return OnPolicy(drawn, _ignore_errors, _empty)
+        return Regime(drawn, drop=lambda buffer, options: buffer.clear())
     if settings.PR:
-        return OffPolicy(
-            partial(by_error, mix=1.0), partial(_prioritise, expected=("TD",)), ("window_size_pr", *WINDOWS), 1
-        )
-    return OffPolicy(drawn, _ignore_errors)
-
-
-def _every_transition(rows: int) -> Selector:
-    return Passes()
-
-
-def _any_transition(rows: int) -> Selector:
-    return Uniform()
-
-
-def _ignore_errors(buffer: Buffer, batches: Batch, update: Update) -> None:
-    """Nothing is sampled by priorities."""
-
-
-def _prioritise(buffer: Buffer, batches: Batch, update: Update, expected: tuple[str, ...]) -> None:
-    reported = {"TD": update.td_error, "ratio": update.ratio}
-    errors = [error for name in expected if (error := reported[name]) is not None]
-    if len(errors) < len(expected):
-        names = ", ".join(expected)
-        raise ConfigError(
-            f"PR=True draws transitions by what the loss reports, and it did not report {names}. Call "
-            f"self.prioritized_replay.update({names}) in __call__, with one number per example each."
-        )
-    buffer.update(batches, *errors)
-
-
-def _empty(buffer: Buffer, options: Options) -> None:
-    buffer.clear()
-
-
-def _cut(buffer: Buffer, options: Options) -> None:
-    """Without a window, to the newer half."""
-    window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
-    cut(buffer, 0.5 if window is None else window)
+        return Regime(partial(by_error, mix=1.0), ("TD",), ("window_size_pr", *WINDOWS))
+    return Regime(drawn)
 
 
 class EpisodeLearner:
@@ -276,8 +362,8 @@ class EpisodeLearner:
         return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
 
     def learn_if_due(self) -> Learned | None:
-        """A learning phase, after every `num_store` collections; nothing is learned before the replay holds
-        one batch."""
+        """A learning phase, after every `num_store` collections; nothing is learned before the replay holds one batch.
+        Calls of `update_param` are spread evenly over its minibatches."""
         began = time.perf_counter()
         self._collections += 1
         if self._collections % self._count("num_store"):
@@ -287,7 +373,17 @@ class EpisodeLearner:
         size = self._count("batch")
         wanted = self.count_of("num_updates") or len(self.buffer) // size
         minibatches = wanted if len(self.buffer) >= size else 0
-        losses = self._learn(minibatches)
+        due = self._due_target_updates(minibatches)
+        losses: dict[str, float] = {}
+        done = 0
+        for call in range(1, due + 1):
+            done = self._learn_until(done, minibatches * call // due, minibatches, losses)
+            self.engine.update_param()
+            self.follow_calls += 1
+            before = len(self.buffer)
+            self.regime.after_target_update(self.buffer, self.options)
+            self._note_window(before)
+        self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
             return None
         self.loss = losses["loss"]
@@ -305,21 +401,6 @@ class EpisodeLearner:
             reason += cut * ", let window_size keep more"
         return f"No gradient step was taken in {collections} episodes: {reason}, or play more episodes."
 
-    def _learn(self, minibatches: int) -> dict[str, float]:
-        """Learn so many minibatches and call `update_param` as often as is due, evenly spread over them."""
-        due = self._due_target_updates(minibatches)
-        means: dict[str, float] = {}
-        done = 0
-        for call in range(1, due + 1):
-            done = self._learn_until(done, minibatches * call // due, minibatches, means)
-            self.engine.update_param()
-            self.follow_calls += 1
-            before = len(self.buffer)
-            self.regime.after_target_update(self.buffer, self.options)
-            self._note_window(before)
-        self._learn_until(done, minibatches, minibatches, means)
-        return means
-
     def _note_window(self, before: int) -> None:
         """Report that `window_size_func` has left fewer than `before` transitions."""
         after = len(self.buffer)
@@ -327,11 +408,12 @@ class EpisodeLearner:
             self.adjusted.append(Adjusted(self.progress.step, "window", before, after, "window_size_func"))
 
     def _due_target_updates(self, minibatches: int) -> int:
-        """How many calls of `update_param` belong to this phase."""
+        """How many calls of `update_param` belong to this phase. From transitions of the old policy, one at most, and
+        none before there is a minibatch: what the pool holds would be dropped unlearned. Then it stays due."""
         before, now = self._followed, (self.progress.step, self.batches + minibatches)
         each = self.count_of("update_steps"), self.count_of("update_batches")
         due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
-        made = self.regime.target_updates(due, minibatches)  # of neither, the engine calls it after every minibatch
+        made = due if self.regime.drop is None else min(due, minibatches, 1)  # of neither, every minibatch makes one
         if made or not due:
             self._followed = now
         return made
@@ -345,7 +427,10 @@ class EpisodeLearner:
                 self.callbacks.call("on_batch_begin", done)
             if not drawn or (self.hyper(), self._count("batch")) != drawn_for:
                 drawn_for = self.hyper(), self._count("batch")
-                drawn = self._draw(min(self.regime.at_once, end - done), each_batch)
+                self.buffer.view.adjust(self.hyper())
+                together = min(self.regime.at_once, end - done)  # as generators of views go on by calls
+                batches = self.buffer.sample(together, self._count("batch"))
+                drawn = [batches] if together == 1 or not each_batch else _apart(batches)
             batches = drawn.pop(0)
             k = len(batches.weight)
             update = self.engine.learn(batches, {})
@@ -357,15 +442,6 @@ class EpisodeLearner:
             done += k
             self.batches += k
         return end
-
-    def _draw(self, k: int, apart: bool) -> list[Batch]:
-        """k minibatches, drawn together, as generators of views go on by calls; apart: not stacked."""
-        self.buffer.view.adjust(self.hyper())
-        batches = self.buffer.sample(k, self._count("batch"))
-        if k == 1 or not apart:
-            return [batches]
-        parts = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
-        return [Batch(**trees.rows(parts, slice(i, i + 1))) for i in range(k)]
 
     def follow_moments(self) -> bool:
         """There is no normaliser."""
@@ -415,3 +491,9 @@ class EpisodeLearner:
         self.progress = RunProgress(**counted)
         if "replay" in state:
             self.buffer.restore(state["replay"])
+
+
+def _apart(batches: Batch) -> list[Batch]:
+    """k stacked minibatches as k stacks of one."""
+    parts = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
+    return [Batch(**trees.rows(parts, slice(i, i + 1))) for i in range(len(batches.weight))]

@@ -14,7 +14,7 @@ import numpy as np
 import etude.engines as engines
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.errors import CheckpointError, ConfigError, EtudeError, NumericalError
+from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros
 from etude.envs import RawActions
@@ -25,61 +25,25 @@ from etude.replay.buffer import View
 from etude.replay.ring import Extras
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process, buffer_size
 from etude.rollout.state import check_rollout
-from etude.solo.adjusting import Adjuster, Knobs
-from etude.solo.callbacks import EndTraining
-from etude.solo.conversion import Conversion, LossArguments, conversion_for, is_goal_space, of_each_time
-from etude.solo.engines import AgentInterface, UserAgentEngine, check_networks, make_engine, numbers, take_numbers
+from etude.solo.adjusting import Adjuster
+from etude.solo.engines import AgentInterface, check_networks, make_engine, numbers, take_numbers
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
-from etude.solo.irl import reward_source
-from etude.solo.learner import EpisodeLearner, acting_in_worker, regime_of
+from etude.solo.learner import (
+    REWARD_INPUTS,
+    Conversion,
+    EpisodeLearner,
+    LossArguments,
+    RewardInputsExplorer,
+    acting_in_worker,
+    conversion_for,
+    is_goal_space,
+    learns_rewards,
+    of_each_time,
+    regime_of,
+    split_output,
+)
 from etude.solo.settings import Options, Settings
 from etude.training.loop import Collection
-
-
-@dataclass(frozen=True)
-class Transitions:
-    """view: makes batches. convert: from their observations to those that `__call__` gets."""
-
-    view: View
-    convert: Conversion
-
-
-def transitions_of(
-    agent: Any, settings: Settings, described: EnvironmentDescription, gamma: float, seed: int
-) -> Transitions:
-    """What the settings ask for; ConfigError where agent or environment do not fit."""
-    convert = conversion_for(described.spaces.observation)
-    if settings.TRL:
-        return Transitions(Triplets(gamma, rng=generator(seed, "triplets")), of_each_time(convert))
-    view: OneStep | NStep = OneStep(gamma)
-    if settings.num_steps is not None:
-        view = _of_several_steps(agent, settings.num_steps, gamma)
-    if settings.HER:
-        return Transitions(_relabelled(agent, view, described, seed), convert)
-    return Transitions(view, convert)
-
-
-def _of_several_steps(agent: Any, steps: int, gamma: float) -> NStep:
-    if steps > 1 and not hasattr(agent, "gamma"):
-        raise ConfigError(
-            f"num_steps = {steps} sums discounted rewards: give {type(agent).__name__} an attribute gamma."
-        )
-    return NStep(gamma, steps)
-
-
-def _relabelled(agent: Any, view: OneStep | NStep, described: EnvironmentDescription, seed: int) -> Hindsight:
-    if not is_goal_space(described.spaces.observation):
-        raise ConfigError(
-            "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "
-            f"Gymnasium-Robotics; {described.name} has others. Return such a dict from the environment."
-        )
-    if agent.reward_done_func is None:
-        raise ConfigError(
-            f"HER=True needs {type(agent).__name__}.reward_done_func(self, next_goal, goal), which returns what a step "
-            "earns and whether it ends the episode."
-        )
-    return Hindsight(view, agent.reward_done_func, generator(seed, "hindsight"))
-
 
 EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
 
@@ -98,11 +62,18 @@ class SessionKey:
     @classmethod
     def of(cls, agent: Any, settings: Settings, options: Options, strategy: Any) -> SessionKey:
         """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
-        _check_agent(agent)
+        name, given = type(agent).__name__, agent.optimizer
+        for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
+            if getattr(agent, attribute) is None:
+                raise ConfigError(f"{attribute} of {name} is not set; give it {what}, in __init__.")
+        optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
+        if any(one is None for one in optimizers):
+            raise ConfigError(
+                "train needs an optimizer the first time it is called, or one for each list in param; got "
+                f"{given!r}. Give it one, such as {EXAMPLES[agent.framework]}."
+            )
         environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(environments)
-        optimizer = agent.optimizer
-        optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
         return cls(settings, agent.env, count, optimizers, options.jit_compile, strategy)
 
     def __eq__(self, other: object) -> bool:
@@ -116,18 +87,6 @@ class SessionKey:
     def trains_with(self, other: SessionKey) -> bool:
         """Whether the optimizers are the same objects."""
         return [id(one) for one in self.optimizers] == [id(one) for one in other.optimizers]
-
-
-def _check_agent(agent: Any) -> None:
-    name, given = type(agent).__name__, agent.optimizer
-    for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
-        if getattr(agent, attribute) is None:
-            raise ConfigError(f"{attribute} of {name} is not set; give it {what}, in __init__.")
-    if given is None or (isinstance(given, list | tuple) and any(one is None for one in given)):
-        raise ConfigError(
-            f"train needs an optimizer the first time it is called, or one for each list in param; got {given!r}. Give "
-            f"it one, such as {EXAMPLES[agent.framework]}."
-        )
 
 
 class Session:
@@ -149,103 +108,64 @@ class Session:
     ):
         self.learner: EpisodeLearner = learner
         self.adjuster: Adjuster = adjuster
-        self._group = group
+        self.group: ProcessGroup | None = group
         self.told = False  # of networks that stay as they are
         self.chief: bool = group is None or group.rank == 0
-        self._make_environments, self._explorer, self._seed = make_environments, explorer, seed
-        self._lifecycle: Collection | None = None
+        self.seed: int = seed
+        self._make_environments, self._explorer = make_environments, explorer
+        self._collection: Collection | None = None
         self._rollout_state: dict[str, Any] | None = None
 
     def open(self, options: Options) -> Collection:
-        """The rollout lifecycle for these options; continues where the last one ended."""
+        """What collects with these options; continues where the last one ended."""
         spaces, count = self.learner.engine.spaces, self.learner.count
         make_rollout = functools.partial(self._rollout, options)
-        self.learner.engine.share(self._busy(options))
-        self._lifecycle = Collection(lambda total: self._explorer, make_rollout, spaces, count, self._seed)
-        self._lifecycle.restore(self._rollout_state)
-        return self._lifecycle
-
-    @property
-    def several(self) -> bool:
-        """Whether several processes train the agent."""
-        return self._group is not None
-
-    def agreed(self, reason: str | None) -> str | None:
-        """A reason to stop that any of the processes has that train the agent."""
-        if self._group is None:
-            return reason
-        return next((found for found in self._group.gather("reasons to stop", reason) if found is not None), None)
-
-    def check_alike(self, **given: Any) -> None:
-        """Raise ConfigError where the processes that train the agent do not begin with the same."""
-        if self._group is None:
-            return
-        plain = {k: v for k, v in vars(self.learner.settings).items() if isinstance(v, int | float | str | None)}
-        own = {"agent": type(self.learner.engine.agent).__name__, "seed": self._seed, **plain, **given}
-        own |= {"environments": self.learner.count, "episodes so far": self.learner.progress.episodes}
-        chief, *others = self._group.gather("settings", own)
-        for rank, other in enumerate(others, 1):
-            for name in own:
-                if other[name] != chief[name]:
-                    raise ConfigError(
-                        f"The workers of a cluster train one agent; {name} is {chief[name]!r} in worker 0 and "
-                        f"{other[name]!r} in worker {rank}. Start the same program everywhere, and restore the same "
-                        "file."
-                    )
-
-    def leave(self, problem: BaseException) -> None:
-        """Let the other processes that train the agent end, too, unless they all raise the same."""
-        alike = NumericalError | EndTraining  # computed from what all have
-        known = isinstance(problem, alike) or (isinstance(problem, EtudeError) and problem.in_all_processes)
-        if self._group is not None and not known:
-            self._group.leave(f"{type(problem).__name__}: {problem}")
+        # Workers step right after this process acts, where it acts; or act by themselves while it learns.
+        acting = 0 if self.learner.engine.exportable else options.workers
+        self.learner.engine.busy = Busy(acting, options.workers if self.overlaps(options) else 0)
+        self._collection = Collection(lambda total: self._explorer, make_rollout, spaces, count, self.seed)
+        self._collection.restore(self._rollout_state)
+        return self._collection
 
     def abort(self) -> None:
         """Stop collecting without waiting for workers: their open episodes are lost."""
-        if self._lifecycle is not None:
-            self._lifecycle.give_up()
+        if self._collection is not None:
+            self._collection.give_up()
 
     def close(self) -> None:
         """Stop collecting, and keep the state of the environments."""
-        if self._lifecycle is not None:
+        if self._collection is not None:
             try:
-                self._lifecycle.close()
+                self._collection.close()
             finally:
-                self._rollout_state, self._lifecycle = self._lifecycle.state(), None
+                self._rollout_state, self._collection = self._collection.state(), None
 
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they can act, and may do so with old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
         return can and options.parallel_store_and_training and self.learner.regime.may_overlap
 
-    def _busy(self, options: Options) -> Busy:
-        """Workers step right after this process acts, where it acts; or act by themselves while it learns."""
-        acting = 0 if self.learner.engine.exportable else options.workers
-        return Busy(acting, options.workers if self.overlaps(options) else 0)
-
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
-        own = self._collecting(options, explorer) if self.chief else None
-        if self._group is None:
-            assert own is not None
-            return own
-        return BroadcastRollout(own, self._group, self.learner.engine.spaces, self.learner.count)
-
-    def _collecting(self, options: Options, explorer: Explorer) -> Rollout:
-        engine, count = self.learner.engine, self.learner.count
-        make, seed = self._make_environments, self._seed
+        """Steps the environments in the chief, in its own process or in workers; the others get the same steps."""
+        engine, count, make = self.learner.engine, self.learner.count, self._make_environments
+        if not self.chief and self.group is not None:
+            return BroadcastRollout(None, self.group, engine.spaces, count)
         actor = engine.actor()
+        own: Rollout
+        size = buffer_size(engine.spaces, count, max(1, options.workers))
+        pool = PoolOptions(overlap=self.overlaps(options), buffer=size)
         if not options.workers:
-            return InProcess(make(range(count)), engine if actor is None else actor, explorer, seed)
-        buffer = buffer_size(engine.spaces, count, options.workers)
-        pool = PoolOptions(overlap=self.overlaps(options), buffer=buffer)
-        if actor is None:
-            return acting_in_process(make, engine, explorer, seed, count, options.workers, pool)
-        make_actor = functools.partial(acting_in_worker, actor, self.learner.policies)
-        return Pool(make, make_actor, explorer, seed, count, options.workers, pool)
+            own = InProcess(make(range(count)), engine if actor is None else actor, explorer, self.seed)
+        elif actor is None:
+            own = acting_in_process(make, engine, explorer, self.seed, count, options.workers, pool)
+        else:
+            make_actor = functools.partial(acting_in_worker, actor, self.learner.policies)
+            own = Pool(make, make_actor, explorer, self.seed, count, options.workers, pool)
+        return own if self.group is None else BroadcastRollout(own, self.group, engine.spaces, count)
 
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` continues. replay: whether to include it."""
-        rollout = self._rollout_state if self._lifecycle is None else self._lifecycle.state()
+        rollout = self._rollout_state if self._collection is None else self._collection.state()
         adjusted = self.adjuster.state()
         kept = {"adjusted": adjusted} if adjusted else {}
         policies = {str(i): numbers(policy) for i, policy in enumerate(self.learner.policies)}
@@ -311,83 +231,78 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     described = environments.describe()
     for note in described.notes:
         warn(note)
+    spaces, agents = described.spaces, described.agents
     _check_agents(settings, described)
     check_networks(agent, warn)
-    source, regime, gamma = reward_source(agent, settings), regime_of(settings), _gamma_of(agent)
-    transitions = transitions_of(agent, settings, described, gamma(), seed)
-    arguments = LossArguments(transitions.convert, gamma)
+    learned, regime = learns_rewards(agent, settings), regime_of(settings)
+    gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
+    view, convert = _view(agent, settings, described, gamma(), seed)
     replicas = engines.strategy_replicas(key.strategy)
     if replicas is not None:
         replicas.check_batch(settings.batch)
-    engine = _engine(agent, key, described, arguments, seed, replicas)
-    _check_outputs(agent, settings, engine.act(zeros(described.spaces.observation, key.count)), described)
-    arguments.rewards = source.model(engine)
-    group = None if replicas is None else replicas.group
-    folder = _folder_of(settings.pool_folder, 0 if group is None else group.rank)
-    ring = _ring(settings, described, key.count, source.extras(engine), folder)
-    buffer = Buffer(ring, regime.selector(ring.rows), transitions.view, generator(seed, "replay"), fixed=True)
+    arguments, several = LossArguments(convert, gamma), None if agents is None else len(agents.names)
+    acts_on = conversion_for(spaces.observation)
+    engine = make_engine(
+        agent, list(key.optimizers),
+        AgentInterface(spaces, arguments, acts_on, several, settings.follows_each_step),
+        seed=seed, jit_compile=key.jit_compile, framework=agent.framework, replicas=replicas,
+    )  # fmt: skip
+    _check_outputs(agent, settings, engine.act(zeros(spaces.observation, key.count)), described)
+    extras: Extras = {}
+    if learned:
+        arguments.rewards = engine.rewards
+        inputs, _ = split_output(engine.act(zeros(spaces.observation, 1)), 1)
+        extras = {REWARD_INPUTS: (inputs.shape[1:], inputs.dtype)}
+
+    group, folder = None if replicas is None else replicas.group, settings.pool_folder
+    if folder is not None and group is not None and group.rank:  # the workers of a cluster may share a disk
+        folder = str(Path(folder) / f"worker{group.rank}")
+    size = max(settings.pool_size, -(-settings.batch // key.count) * key.count)  # every column has as many rows
+    ring = Ring(spaces, size, key.count, extras, reward_shape=() if several is None else (several,), folder=folder)
+    buffer = Buffer(ring, regime.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
     learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
-    learner.policies = _policies(settings)
     learner.before_phase = lambda: agent.adjust_func and agent.adjust_func()
-    knobs = Knobs(agent, learner, engine, 1 if replicas is None else replicas.count)
-    adjuster = Adjuster(knobs, generator(seed, "adjust"))
-    return Session(environments, source.explorer(_explorer(settings, described)), learner, adjuster, seed, group)
-
-
-def _engine(
-    agent: Any,
-    key: SessionKey,
-    described: EnvironmentDescription,
-    arguments: LossArguments,
-    seed: int,
-    replicas: Any,
-) -> UserAgentEngine:
-    spaces, settings = described.spaces, key.settings
-    agents = None if described.agents is None else len(described.agents.names)
-    interface = AgentInterface(
-        spaces, arguments, conversion_for(spaces.observation), agents, settings.follows_each_step
-    )
-    return make_engine(
-        agent, list(key.optimizers), interface, seed=seed, jit_compile=key.jit_compile, framework=agent.framework,
-        replicas=replicas,
-    )  # fmt: skip
-
-
-def _gamma_of(agent: Any) -> Callable[[], float]:
-    """Reads the agent's discount; 1 where it has none."""
-    return lambda: float(getattr(agent, "gamma", 1.0))
-
-
-def _folder_of(folder: str | None, rank: int) -> str | None:
-    """The folder of a process's replay: the workers of a cluster may share a disk."""
-    return folder if folder is None or rank == 0 else str(Path(folder) / f"worker{rank}")
-
-
-def _ring(
-    settings: Settings, described: EnvironmentDescription, count: int, extras: Extras, folder: str | None
-) -> Ring:
-    """Stores the steps of `count` environments. extras: by name, stored with every row."""
-    shape = () if described.agents is None else (len(described.agents.names),)
-    size = max(settings.pool_size, -(-settings.batch // count) * count)  # every column has as many rows
-    return Ring(described.spaces, size, count, extras, reward_shape=shape, folder=folder)
-
-
-def _explorer(settings: Settings, described: EnvironmentDescription) -> Explorer:
-    """The explorer of all environments; made of one for each environment, or one for each of several agents."""
-    several = _policies(settings)
-    if settings.epsilon is not None:
-        for policy in several:
-            policy.eps = settings.epsilon
-    if described.agents is not None:
-        return ByAgent(several, described.agents.actions)
-    return Each(tuple(several)) if len(several) > 1 else several[0]
-
-
-def _policies(settings: Settings) -> list[Any]:
-    """What explores: one, or one for each environment or agent."""
     given = settings.explorer
-    return list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    policies: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]
+    for policy in policies if settings.epsilon is not None else ():
+        policy.eps = settings.epsilon
+    learner.policies = policies
+    explorer: Explorer = Each(tuple(policies)) if len(policies) > 1 else policies[0]
+    if agents is not None:
+        explorer = ByAgent(policies, agents.actions)
+    if learned:
+        explorer = RewardInputsExplorer(explorer)
+    adjuster = Adjuster(agent, learner, generator(seed, "adjust"), 1 if replicas is None else replicas.count)
+    return Session(environments, explorer, learner, adjuster, seed, group)
+
+
+def _view(
+    agent: Any, settings: Settings, described: EnvironmentDescription, gamma: float, seed: int
+) -> tuple[View, Conversion]:
+    """What makes batches, as the settings ask, and from its observations to those that `__call__` gets; ConfigError
+    where agent or environment do not fit."""
+    convert, steps = conversion_for(described.spaces.observation), settings.num_steps
+    if settings.TRL:
+        return Triplets(gamma, rng=generator(seed, "triplets")), of_each_time(convert)
+    if steps is not None and steps > 1 and not hasattr(agent, "gamma"):
+        raise ConfigError(
+            f"num_steps = {steps} sums discounted rewards: give {type(agent).__name__} an attribute gamma."
+        )
+    view: OneStep | NStep = OneStep(gamma) if steps is None else NStep(gamma, steps)
+    if not settings.HER:
+        return view, convert
+    if not is_goal_space(described.spaces.observation):
+        raise ConfigError(
+            "HER=True needs observations with the keys observation, achieved_goal and desired_goal, as those of "
+            f"Gymnasium-Robotics; {described.name} has others. Return such a dict from the environment."
+        )
+    if agent.reward_done_func is None:
+        raise ConfigError(
+            f"HER=True needs {type(agent).__name__}.reward_done_func(self, next_goal, goal), which returns what a step "
+            "earns and whether it ends the episode."
+        )
+    return Hindsight(view, agent.reward_done_func, generator(seed, "hindsight")), convert
 
 
 def _check_outputs(agent: Any, settings: Settings, output: Any, described: EnvironmentDescription) -> None:

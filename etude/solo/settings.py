@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,23 @@ from etude.replay import Buffer
 
 @dataclass(frozen=True)
 class Settings:
-    """How an agent explores, what its pool keeps, and what one learning phase is. See `RL.set` for each field."""
+    """The arguments of `RL.set`: how an agent explores, what its pool keeps, and what one learning phase is.
+
+    policy, noise: an explorer of `etude.explore`; a list gives one to each process, or to each agent.
+    pool_size, batch: transitions kept, and in a minibatch.
+    num_updates: minibatches after each episode; None: one shuffled pass over the pool.
+    num_steps: transitions of so many steps.
+    update_steps, update_batches: call `update_param` every so many environment steps, or minibatches; neither:
+        after every minibatch, with PPO and PR after every phase. With PPO=True the pool is emptied then (with
+        PR=True, cut).
+    trial_count, criterion: training ends when the mean reward of the last trial_count episodes reaches criterion.
+    HER: relabel goals in hindsight, by the agent's `reward_done_func(next_goal, goal)`.
+    TRL: triplets of three times of one trajectory. MARL: several agents.
+    PR: prioritised replay; the loss calls `self.prioritized_replay.update(TD)`, or with PPO `update(TD, ratio)`.
+    IRL: rewards come from a learned model, the agent's `reward_model(inputs, a, next_s, d)`; see `solo.learner`.
+    initial_TD, initial_ratio: the first priorities. lambda_: of |TD| against |ratio - 1|. alpha: their exponent.
+    epsilon: sets the policy's. pool_folder: memory-map the pool there when it exceeds RAM.
+    """
 
     policy: Explorer | Sequence[Explorer] | None = None
     noise: Explorer | Sequence[Explorer] | None = None
@@ -272,19 +289,46 @@ class Options:
         return next((window for window in given if window is not None), None)
 
 
+def settings_from(named: dict[str, Any]) -> Settings:
+    """The settings with these names, of which MA is MARL; ConfigError for names that `set` does not take."""
+    given = {name: value for name, value in named.items() if name != "MA"}
+    given["MARL"] = given.get("MARL", False) or named.get("MA", False)
+    _check_names("set", Settings, given)
+    targets = given.get("update_steps"), given.get("update_batches")
+    if given.get("PPO") and given.get("PR") and targets == (None, None):
+        given["update_steps"] = 1
+        warnings.warn(
+            "set: PPO=True and PR=True without update_steps or update_batches: update_param is called at the end "
+            "of each learning phase, and the pool is cut then. To have it called less often, give update_steps.",
+            stacklevel=3,
+        )
+    return Settings(**given)
+
+
 def options_from(named: dict[str, Any]) -> Options:
     """The options with these names; ConfigError for names that `train` does not take."""
-    known = Options.__dataclass_fields__
-    unknown = sorted(set(named) - set(known))
-    if unknown:
-        raise ConfigError(f"train takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
-    given = {name: value for name, value in named.items() if not (name == "callbacks" and value is None)}
-    return Options(**given)
+    _check_names("train", Options, named)
+    return Options(**{name: value for name, value in named.items() if not (name == "callbacks" and value is None)})
+
+
+def _check_names(method: str, kind: Any, named: dict[str, Any]) -> None:
+    known = kind.__dataclass_fields__
+    if unknown := sorted(set(named) - set(known)):
+        raise ConfigError(f"{method} takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
 
 
 def cut(buffer: Buffer, window: Window) -> None:
     """Drop all but the window."""
-    buffer.trim(window.kept(buffer.ring.filled) if isinstance(window, ProcessWindows) else _kept(window, len(buffer)))
+    held = len(buffer)
+    assert window is not None
+    if isinstance(window, ProcessWindows):
+        buffer.trim(window.kept(buffer.ring.filled))
+    elif callable(window):
+        buffer.trim(max(1, min(held, int(window(held)))))
+    elif isinstance(window, float):
+        buffer.trim(max(1, int(held * window)))
+    else:
+        buffer.trim(min(window, held))
 
 
 def _check_window(name: str, window: Window) -> None:
@@ -296,12 +340,3 @@ def _check_window(name: str, window: Window) -> None:
             f"{name} = {window!r}; expected how many transitions to keep (an int), the fraction to keep (a float from "
             "0 to 1), or a function from how many there are to how many to keep."
         )
-
-
-def _kept(window: int | float | Callable[[int], int] | None, held: int) -> int:
-    if callable(window):
-        return max(1, min(held, int(window(held))))
-    if isinstance(window, float):
-        return max(1, int(held * window))
-    assert window is not None
-    return min(window, held)

@@ -1,17 +1,25 @@
-"""One call of `train`: episodes until they are done, the criterion is reached, or a callback or signal stops it."""
+"""One call of `train`: episodes until they are done, the criterion is reached, or a callback or signal stops it; and
+training whose effects are undone."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import statistics
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from etude.base.errors import ConfigError, EtudeError, NumericalError
 from etude.base.events import Collected, Event, Finished, Saved, Warned
 from etude.base.interrupt import obeying_signals
-from etude.protocols import Weights
-from etude.solo.callbacks import Callbacks
-from etude.solo.session import Session
-from etude.solo.settings import Options
+from etude.protocols import ProcessGroup, Weights
+from etude.solo.callbacks import Callbacks, EndTraining
+from etude.solo.engines import learning_rates, load_weights, weights
+from etude.solo.session import Session, SessionKey
+from etude.solo.settings import Options, StrategyArguments
 from etude.training.loop import Loop
 from etude.training.schedule import Schedule
 
@@ -73,13 +81,23 @@ class Training:
         weights = {} if session.told else learner.engine.weights()
         began = self._gradient_steps = learner.progress.gradient_steps
         history.stop = False
-        session.check_alike(episodes=episodes, num_store=options.num_store, callbacks=self._callbacks.want_batches)
-        lifecycle = session.open(options)
-        loop = Loop(learner, lifecycle, session.overlaps(options), self._save)
+        wanted = {"episodes": episodes, "num_store": options.num_store, "callbacks": self._callbacks.want_batches}
+        if session.group is not None:
+            _check_alike(session, session.group, wanted)
+        collection = session.open(options)
+        loop = Loop(learner, collection, session.overlaps(options), lambda kind: self._saved(True))
+
+        def interrupt() -> None:
+            """Stop after the episode at hand; several processes agree on that when it ends."""
+            if session.group is None:
+                loop.stop("interrupted")
+            else:
+                self._interrupted = True
+
         self._callbacks.call("on_train_begin", **history.logs)
         self._callbacks.call("on_episode_begin", 0, **history.logs)
         try:
-            with obeying_signals(lambda: self._interrupt(loop), loop.request_save):
+            with obeying_signals(interrupt, loop.request_save):
                 for event in loop.steps(FOREVER, Schedule()):
                     self._callbacks.report(event)
                     if isinstance(event, Collected):
@@ -88,12 +106,11 @@ class Training:
                         self._warn(event.message)
                     elif isinstance(event, Finished):
                         reason = event.reason
-        except KeyboardInterrupt as error:
-            session.leave(error)
-            session.abort()  # a second Ctrl-C does not wait for workers
-            raise
-        except Exception as error:
-            session.leave(error)
+        except (KeyboardInterrupt, Exception) as error:
+            if session.group is not None and not _in_all_processes(error):
+                session.group.leave(f"{type(error).__name__}: {error}")
+            if isinstance(error, KeyboardInterrupt):
+                session.abort()  # a second Ctrl-C does not wait for workers
             raise
         finally:
             session.close()
@@ -119,16 +136,9 @@ class Training:
         if (told := engine.left_alone(before, calls if follows else 0)) is not None:
             self._warn(told)
 
-    def _interrupt(self, loop: Loop) -> None:
-        """Stop after the episode at hand; several processes agree on that when it ends."""
-        if self._session.several:
-            self._interrupted = True
-        else:
-            loop.stop("interrupted")
-
     def _end_episode(self, event: Collected, loop: Loop, episodes: int | None) -> None:
         """Called when every environment has ended an episode and all of it is learned from."""
-        history, learner = self._history, self._session.learner
+        history, learner, group = self._history, self._session.learner, self._session.group
         history.rewards.append(statistics.mean(end.total for end in event.episodes))
         if learner.progress.gradient_steps > self._gradient_steps:
             assert learner.loss is not None
@@ -136,7 +146,10 @@ class Training:
             history.losses.append(learner.loss)
         self._callbacks.call("on_episode_end", self._episode, **history.logs)
         self._episode += 1
-        reason = self._session.agreed(self._reason_to_stop(episodes))
+        reason = self._reason_to_stop(episodes)
+        if group is not None:  # that any of the processes has
+            reasons = group.gather("reasons to stop", reason)
+            reason = next((found for found in reasons if found is not None), None)
         if reason is None:
             for saved in self._saved(False):
                 self._callbacks.report(saved)
@@ -156,10 +169,120 @@ class Training:
             return "criterion"
         return "episodes" if self._episode == episodes else None
 
-    def _save(self, kind: str) -> Iterator[Event]:
-        return self._saved(True)
-
     def _saved(self, ending: bool) -> Iterator[Event]:
         written = self._save_if_due(ending)
         if written is not None:
             yield Saved(self._session.learner.progress.step, *written)
+
+
+def _check_alike(session: Session, group: ProcessGroup, wanted: dict[str, Any]) -> None:
+    """Raise ConfigError where the processes that train the agent do not begin with the same."""
+    learner = session.learner
+    plain = {k: v for k, v in vars(learner.settings).items() if isinstance(v, int | float | str | None)}
+    own = {"agent": type(learner.engine.agent).__name__, "seed": session.seed, **plain, **wanted}
+    own |= {"environments": learner.count, "episodes so far": learner.progress.episodes}
+    chief, *others = group.gather("settings", own)
+    for rank, other in enumerate(others, 1):
+        for name in own:
+            if other[name] != chief[name]:
+                raise ConfigError(
+                    f"The workers of a cluster train one agent; {name} is {chief[name]!r} in worker 0 and "
+                    f"{other[name]!r} in worker {rank}. Start the same program everywhere, and restore the same file."
+                )
+
+
+def _in_all_processes(problem: BaseException) -> bool:
+    """Whether all processes that train an agent raise the same, as it is computed from what all have."""
+    computed = isinstance(problem, NumericalError | EndTraining)
+    return computed or (isinstance(problem, EtudeError) and problem.in_all_processes)
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+Train = Callable[[int | None, Sequence[Any]], str]  # episodes and callbacks; returns why it ended (see `Training.run`)
+
+
+@contextmanager
+def temporary(
+    agent: Any, options: Options, strategy: StrategyArguments | None = None, **attributes: Any
+) -> Iterator[Train]:
+    """Within this context the agent may be trained, as `train` would go on now, by what it gives; afterwards weights,
+    optimizers, replay, generators, counters and plain attributes are what they were, bit for bit. No file is written.
+
+    attributes: of the agent within this context, such as another optimizer; training then begins with an empty replay.
+    """
+    own, before, values = agent._session_state, vars(agent) | plain_attributes(agent), weights(agent)
+    others = [(each, plain_attributes(each)) for each in _several(own.settings.explorer)]
+    session: Any = None
+    initial = None
+
+    def train(episodes: int | None, callbacks: Sequence[Any]) -> str:
+        called = Callbacks([*options.callbacks, *callbacks], agent)
+        training = Training(session, agent._session_state.history, called, lambda ending: None, warnings.warn)
+        return training.run(episodes, options)
+
+    try:
+        vars(agent).update(attributes)
+        state = None if attributes else _continued(agent, options, strategy)
+        settings = dataclasses.replace(own.settings, pool_folder=None)
+        agent._session_state = type(own)(settings, param=own.param)
+        session = agent._session(options, strategy)
+        session.told = True
+        initial = copy.deepcopy(session.learner.engine.state())
+        others += [(each, plain_attributes(each)) for each in _several(agent.optimizer)]
+        if state is not None:
+            session.restore(copy.deepcopy(state))
+        yield train
+    finally:
+        vars(agent).clear()
+        vars(agent).update(before)
+        if session is not None and initial is not None:
+            session.learner.engine.restore(initial)
+            load_weights(agent, values)  # an engine moves generators of random numbers when it is made
+            session.learner.buffer.close()
+        for each, plain in others:
+            vars(each).update(plain)
+
+
+def _continued(agent: Any, options: Options, strategy: StrategyArguments | None) -> dict[str, Any] | None:
+    """The state that `train` would continue from; None where it would begin anew."""
+    own = agent._session_state
+    settings = own.settings if strategy is None else strategy.applied(own.settings)
+    key = SessionKey.of(agent, settings, options, None if strategy is None else strategy.strategy)
+    if own.session is None or own.key != key:
+        return own.pending
+    return own.session.state(replay=settings.pool_folder is None)
+
+
+def _several(given: Any) -> list[Any]:
+    """One, several, or None as a list."""
+    return list(given) if isinstance(given, list | tuple) else [] if given is None else [given]
+
+
+def plain_attributes(each: Any) -> dict[str, Any]:
+    """Attributes that are plain data, in copies, as they may be changed in place."""
+
+    def plain(value: Any) -> bool:
+        if isinstance(value, dict):
+            return all(plain(part) for part in (*value, *value.values()))
+        if isinstance(value, list | tuple | set):
+            return all(map(plain, value))
+        return isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] == "numpy"
+
+    return {name: copy.deepcopy(value) for name, value in vars(each).items() if plain(value)}
+
+
+class LearningRates:
+    """All learning rates of some optimizers of an agent: the first one as it is set, the others in the same ratio to
+    it."""
+
+    def __init__(self, framework: str, optimizers: Sequence[Any]):
+        self._rates = learning_rates(framework, optimizers)
+        self.first: float = self._rates[0].read()
+        if self.first <= 0:
+            raise ConfigError(f"The first learning rate of the optimizers is {self.first}; expected a number above 0.")
+        self._ratios = [one.read() / self.first for one in self._rates]
+
+    def set(self, rate: float) -> None:
+        """Learn with this rate from the next update on."""
+        for one, ratio in zip(self._rates, self._ratios, strict=True):
+            one.write(rate * ratio)

@@ -5,12 +5,14 @@ import importlib
 import inspect
 import re
 
+import pytest
 from written import ROOT, quoted, section, table
 
 import etude
 import etude.explore
 import etude.solo
 import etude.tuning
+from etude.base.errors import ConfigError
 from etude.solo.callbacks import HOOKS
 from etude.solo.settings import Options, Settings
 
@@ -37,8 +39,14 @@ def named(heading):
 
 
 def test_every_argument_of_set_is_told_and_taken():
-    fields = {field.name for field in dataclasses.fields(Settings)} | {"MA"}
-    assert named("`set`") == fields == set(inspect.signature(etude.RL.set).parameters) - {"self"}
+    fields = {field.name: field.default for field in dataclasses.fields(Settings)}
+    assert named("`set`") == {*fields, "MA"}
+    positional = {"policy": None, "noise": None, "pool_size": 10_000, "batch": 64}
+    parameters = list(inspect.signature(etude.RL.set).parameters.values())[1:-1]
+    assert {parameter.name: parameter.default for parameter in parameters} == positional
+    etude.RL().set(**fields, MA=True)
+    with pytest.raises(ConfigError, match="set takes no argument polcy; it takes policy, noise, pool_size"):
+        etude.RL().set(polcy=None)
 
 
 def test_every_argument_of_train_is_told_and_taken():

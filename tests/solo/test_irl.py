@@ -12,8 +12,14 @@ from etude.base.data import Batch, Episode
 from etude.base.errors import CheckpointError, ConfigError
 from etude.examples.experts import Expert, balance, play, read, write
 from etude.explore import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
-from etude.solo.conversion import REWARD_INPUTS, LossArguments, unchanged
-from etude.solo.irl import RewardInputsExplorer, reward_source, split_output
+from etude.solo.learner import (
+    REWARD_INPUTS,
+    LossArguments,
+    RewardInputsExplorer,
+    learns_rewards,
+    split_output,
+    unchanged,
+)
 from etude.solo.settings import Settings
 
 INPUTS, VALUES = np.arange(6.0).reshape(3, 2), np.array([[1.0, 0.0], [0.0, 1.0], [3.0, 2.0]])
@@ -84,14 +90,11 @@ def test_what_is_no_pair_with_a_row_for_each_observation_is_refused(output):
 
 def test_an_agent_without_a_reward_model_is_told_to_write_one():
     with pytest.raises(ConfigError, match=r"object has none. Write reward_model\(self, inputs, a, next_s, d\)"):
-        reward_source(object(), Settings(IRL=True))
+        learns_rewards(object(), Settings(IRL=True))
 
 
-def test_without_irl_nothing_is_added():
-    rewards, policy = reward_source(Judge(), Settings()), GreedyQPolicy()
-    assert rewards.explorer(policy) is policy
-    assert rewards.extras(None) == {}
-    assert rewards.model(None) is None
+def test_rewards_are_learned_with_irl_only():
+    assert [learns_rewards(Judge(), Settings(IRL=asked)) for asked in (False, True)] == [False, True]
 
 
 def test_the_model_is_given_what_was_stored_and_its_rewards_take_the_place_of_the_environments():

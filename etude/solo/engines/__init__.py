@@ -7,18 +7,11 @@ from typing import Any
 
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
-from etude.base.spaces import Spaces, zeros
+from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.protocols import Weights
-from etude.solo.engines.engine import (
-    AgentInterface,
-    AgentVariables,
-    UserAgentBackend,
-    UserAgentEngine,
-    load,
-    load_trained,
-)
-from etude.solo.engines.user_agent import acted, find, holds, numbers, take_numbers
+from etude.solo.engines.engine import AgentInterface, AgentVariables, OptimizerSetting, UserAgentEngine
+from etude.solo.engines.user_agent import find, holds, numbers, take_numbers
 
 
 def make_engine(
@@ -40,44 +33,26 @@ def make_engine(
     replicas: for TensorFlow, those of a strategy (see `engines.strategy_replicas`); None: one.
     """
     given = list(optimizers) if isinstance(optimizers, Sequence) else [optimizers]
-    backend: Any
     if framework == "torch":
         from etude.engines.torch import leave_to_home
-        from etude.solo.engines.torch import TorchAgentBackend
+        from etude.solo.engines.torch import TorchAgentEngine
 
         leave_to_home()
-        backend = TorchAgentBackend(agent, given, interface, seed)
-    elif framework == "keras":
-        backend = _keras_backend(agent, given, interface, jit_compile, replicas)
-    else:
+        return TorchAgentEngine(agent, given, interface, seed)
+    if framework != "keras":
         raise ConfigError(f"Unknown framework {framework!r}; expected keras or torch.")
-    return UserAgentEngine(agent, interface, backend)
+    from etude.solo.engines.keras import check_backend
 
-
-def _keras_backend(
-    agent: Any, optimizers: list[Any], interface: AgentInterface, jit_compile: bool, replicas: Any
-) -> UserAgentBackend:
-    from etude.solo.engines.keras import KerasAgentBackend, KerasParts, KerasVariables, check_backend, tensors
-
-    running = check_backend()
-    variables = KerasVariables(agent, replicas)
-    example = zeros(interface.spaces.observation, 2)
-    variables.build(lambda: acted(agent, tensors(interface.convert(example)), interface.agents))
-    parts = KerasParts(variables, optimizers)
-    program: Any
-    if running == "jax":
-        from etude.solo.engines.jax import JaxProgram
-
-        program = JaxProgram(parts, interface)
-    elif replicas is not None:
-        from etude.solo.engines.tensorflow import replicated_program
-
-        program = replicated_program(parts, interface, jit_compile, replicas)
+    kind: Any
+    if check_backend() == "jax":
+        from etude.solo.engines.jax import JaxAgentEngine as kind
+    elif replicas is None:
+        from etude.solo.engines.tensorflow import TensorFlowAgentEngine as kind
+    elif replicas.scheduled:
+        from etude.solo.engines.tensorflow import ScheduledAgentEngine as kind
     else:
-        from etude.solo.engines.tensorflow import TensorFlowProgram
-
-        program = TensorFlowProgram(parts, interface, jit_compile)
-    return KerasAgentBackend(parts, program)
+        from etude.solo.engines.tensorflow import ReplicatedAgentEngine as kind
+    return kind(agent, given, interface, jit_compile, replicas)
 
 
 def acting_engine(
@@ -94,7 +69,7 @@ def acting_engine(
 def check_networks(agent: Any, warn: Callable[[str], None]) -> None:
     """Warn where two attributes of an agent are one network, as of a target that was never a copy; ConfigError for
     networks that other processes are to train, too."""
-    name, (kind, *_), first = type(agent).__name__, _kinds(agent), dict[int, str]()
+    name, kind, first = type(agent).__name__, _kind(agent).kinds[0], dict[int, str]()
     for attribute, value in vars(agent).items():
         if isinstance(value, kind) and (other := first.setdefault(id(value), attribute)) != attribute:
             same = f"{other} and {attribute} of {name} are one network"
@@ -111,54 +86,69 @@ def check_networks(agent: Any, warn: Callable[[str], None]) -> None:
 
 def without_variables(agent: Any) -> dict[str, Any]:
     """The attributes of an agent that neither are nor hold networks and variables."""
-    kinds = _kinds(agent)
-    return {name: value for name, value in vars(agent).items() if not holds(value, kinds)}
-
-
-def _kinds(agent: Any) -> tuple[type, ...]:
-    """What holds variables in the framework of an agent, networks first."""
-    if agent.framework == "torch":
-        import torch
-
-        return torch.nn.Module, torch.Tensor
-    import keras
-
-    return keras.layers.Layer, keras.Variable, keras.random.SeedGenerator
+    return {name: value for name, value in vars(agent).items() if not holds(value, _kind(agent).kinds)}
 
 
 def weights(agent: Any) -> Weights:
     """All variables that an agent's attributes hold, by name, in NumPy. The agent's class says its `framework`."""
-    variables = _variables(agent)
+    variables = variables_of(agent)
     return variables.read(variables.names)
 
 
 def load_weights(agent: Any, weights: Weights) -> None:
     """Give an agent's variables values; raises NetworkError where a name or a shape does not fit."""
-    load(_variables(agent), weights)
+    variables_of(agent).load(weights)
 
 
 def parameters(agent: Any) -> Weights:
     """The variables in an agent's `param`, by name, in NumPy."""
-    variables = _variables(agent)
+    variables = variables_of(agent)
     return variables.read(variables.trained)
 
 
 def load_parameters(agent: Any, weights: Weights) -> None:
     """Give the variables in `param` values; raises NetworkError unless these are all of them."""
-    load_trained(_variables(agent), weights)
+    variables_of(agent).load_trained(weights)
 
 
-def _variables(agent: Any) -> AgentVariables:
+def variables_of(agent: Any) -> AgentVariables:
+    """All variables that an agent's attributes hold."""
+    return _kind(agent)(agent)
+
+
+def learning_rates(framework: str, optimizers: Sequence[Any]) -> list[OptimizerSetting]:
+    """All learning rates of some optimizers; ConfigError for one that follows a schedule."""
+    if framework == "torch":
+        from etude.solo.engines.torch import learning_rates as of_groups
+
+        return [rate for optimizer in optimizers for rate in of_groups(optimizer)]
+    from etude.solo.engines.keras import learning_rate
+
+    return [learning_rate(optimizer) for optimizer in optimizers]
+
+
+def backend_of(agent: Any) -> str | None:
+    """What Keras runs on in this process, for an agent that is written in it; else None."""
+    if agent.framework == "torch":
+        return None
+    import keras
+
+    return keras.backend.backend()
+
+
+def _kind(agent: Any) -> type[AgentVariables]:
+    """The variables of agents of this one's framework."""
     if agent.framework == "torch":
         from etude.solo.engines.torch import TorchVariables
 
-        return TorchVariables(agent)
+        return TorchVariables
     from etude.solo.engines.keras import KerasVariables
 
-    return KerasVariables(agent)
+    return KerasVariables
 
 
 __all__ = [
-    "AgentInterface", "UserAgentEngine", "acting_engine", "check_networks", "load_parameters", "load_weights",
-    "make_engine", "numbers", "parameters", "take_numbers", "weights", "without_variables",
+    "AgentInterface", "UserAgentEngine", "acting_engine", "backend_of", "check_networks", "learning_rates",
+    "load_parameters", "load_weights", "make_engine", "numbers", "parameters", "take_numbers", "variables_of",
+    "weights", "without_variables",
 ]  # fmt: skip

@@ -4,10 +4,11 @@ optimizers of Keras or torch. The values of its variables stay in the user's own
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -21,63 +22,10 @@ from etude.base.trees import Tree
 from etude.engines.updates import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
-from etude.solo.engines.user_agent import each
+from etude.solo.engines.user_agent import check_trained, each, find, flat
 
 _OBSERVATIONS = 64
-
-
-class ExportableEngine(Protocol):
-    """What is compared."""
-
-    def act(self, observation: Tree) -> Any: ...
-    def weights(self) -> Weights: ...
-    def load(self, weights: Weights) -> None: ...
-
-
-def exported(
-    engine: ExportableEngine, chains: list[tuple[Layer, ...]], convert: Callable[[Tree], Any], space: Space
-) -> Any:
-    """The first of the chains of layers that computes what the engine's `act` does, as a `DenseActor`, or None.
-
-    They are compared on random observations, also after the weights of the chain have been changed: another network
-    with the same values (a target network) does not change with them. All weights are put back.
-    """
-    observation = random_observations(space, np.random.default_rng(0), _OBSERVATIONS)
-    inputs = convert(observation)
-    if not chains or not isinstance(inputs, np.ndarray) or inputs.ndim < 2:
-        return None
-    before = engine.weights()
-    rng = np.random.default_rng(1)
-    try:
-        for layers in chains:
-            actor = DenseActor(layers, before, convert)
-            engine.load(before)
-            if actor.names and _agree(engine, actor, observation) and _follows(engine, actor, observation, rng):
-                return DenseActor(layers, before, convert)
-    finally:
-        engine.load(before)
-    return None
-
-
-def _follows(engine: ExportableEngine, actor: DenseActor, observation: Tree, rng: np.random.Generator) -> bool:
-    changed = {
-        name: (value + 0.1 * rng.standard_normal(value.shape)).astype(value.dtype)
-        for name, value in actor.weights().items()
-    }
-    engine.load(changed)
-    actor.load(changed)
-    return _agree(engine, actor, observation)
-
-
-def _agree(engine: ExportableEngine, actor: DenseActor, observation: Tree) -> bool:
-    try:
-        ours = actor.act(observation)
-    except ValueError:  # a network of other inputs
-        return False
-    theirs = engine.act(observation)
-    if not isinstance(theirs, np.ndarray) or theirs.shape != ours.shape or not np.issubdtype(theirs.dtype, np.floating):
-        return False
-    return bool(np.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(theirs).max()))))
+_BOUND = "clipnorm of Keras's optimizers; in PyTorch optimizer.register_step_pre_hook with clip_grad_norm_"
 
 
 def random_observations(space: Space, rng: np.random.Generator, n: int) -> Tree:
@@ -91,9 +39,6 @@ def _as_tree(value: Any, like: Tree, space: Space) -> Tree:
     if isinstance(like, np.ndarray):
         return np.asarray(value, like.dtype if like.shape else storage_dtype(space))
     return trees.map(lambda leaf, x: np.asarray(x, leaf.dtype), like, value)
-
-
-_BOUND = "clipnorm of Keras's optimizers; in PyTorch optimizer.register_step_pre_hook with clip_grad_norm_"
 
 
 @dataclass(frozen=True)
@@ -120,132 +65,193 @@ class OptimizerSetting(NamedTuple):
     write: Callable[[float], None]
 
 
-class AgentVariables(Protocol):
-    """The variables that an agent's attributes hold, in its own framework."""
+class AgentVariables:
+    """The variables that an agent's attributes hold, in its own framework. They are the user's own: their values are
+    read and written in place.
 
-    agent: Any
+    kinds: what holds variables, networks first. variable: what a variable is.
+    """
+
+    kinds: ClassVar[tuple[type, ...]]
+    variable: ClassVar[type]
+
+    def __init__(self, agent: Any):
+        self.agent: Any = agent
+        self.discover()
+
+    def discover(self) -> None:
+        """Find the variables: again where layers have been built since."""
+        self._found = find(self.agent, self.kinds)
+        self.by_name: dict[str, Any] = {}
+        self.names_by_id: dict[int, str] = {}  # names by identity
+        for path, holder in self._found.items():
+            for name, variable in self._held(path, holder):
+                if self.names_by_id.setdefault(id(variable), name) == name:
+                    self.by_name[name] = variable
 
     @property
     def names(self) -> tuple[str, ...]:
         """Of all variables."""
+        return tuple(self.by_name)
 
     @property
     def trained(self) -> tuple[str, ...]:
         """Of those in `param`."""
+        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, self.variable)))
 
-    def read(self, names: Iterable[str]) -> Weights:
-        """The values of these variables."""
-
-    def write(self, weights: Weights) -> None:
-        """Give variables values."""
+    def name_of(self, variable: Any) -> str:
+        """The name of a variable."""
+        return self.names_by_id[id(variable)]
 
     def holders(self) -> dict[str, dict[str, bool]]:
         """The variables of each network, and those that are in none, by where the agent holds them: whether they are
         trainable."""
+        found = {path: self._held(path, holder) for path, holder in self._found.items() if self._learns(holder)}
+        return {path: {self.name_of(v): self.trainable(v) for _, v in held} for path, held in found.items()}
+
+    def read(self, names: Iterable[str]) -> Weights:
+        """The values of these variables."""
+        with self.explained():
+            return {name: self.value(self.by_name[name]) for name in names}
+
+    def load(self, weights: Weights) -> None:
+        """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
+        unknown = sorted(weights.keys() - set(self.names))
+        if unknown:
+            raise NetworkError(
+                f"There is no weight named {unknown[0]!r}; the agent has {', '.join(sorted(self.names))}."
+            )
+        for name, own in self.read(weights).items():
+            if np.shape(weights[name]) != own.shape:
+                raise NetworkError(f"Weight {name!r} has shape {np.shape(weights[name])}; the agent's has {own.shape}.")
+        self.write(weights)
+
+    def load_trained(self, weights: Weights) -> None:
+        """Give the variables in `param` values; raises NetworkError unless these are all of them."""
+        missing = sorted(set(self.trained) - weights.keys())
+        if missing:
+            raise NetworkError(f"The weights lack {missing[0]!r}, which param of {type(self.agent).__name__} holds.")
+        self.load(weights)
+
+    def explained(self) -> AbstractContextManager[object]:
+        """Tells of what can be lost while variables are read."""
+        return nullcontext()
+
+    def write(self, weights: Weights) -> None:
+        """Give variables values, unchecked."""
+        raise NotImplementedError
 
     def chains(self) -> list[tuple[Layer, ...]]:
-        """The layers of every network that is a chain of dense layers and activations."""
+        """The layers of every network that is a chain of dense layers and activations, in the order it lists them."""
+        raise NotImplementedError
 
+    @staticmethod
+    def value(variable: Any) -> np.ndarray:
+        """The value of a variable, in NumPy."""
+        raise NotImplementedError
 
-def load(variables: AgentVariables, weights: Weights) -> None:
-    """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-    unknown = sorted(weights.keys() - set(variables.names))
-    if unknown:
-        raise NetworkError(
-            f"There is no weight named {unknown[0]!r}; the agent has {', '.join(sorted(variables.names))}."
-        )
-    for name, own in variables.read(weights).items():
-        if np.shape(weights[name]) != own.shape:
-            raise NetworkError(f"Weight {name!r} has shape {np.shape(weights[name])}; the agent's has {own.shape}.")
-    variables.write(weights)
+    @staticmethod
+    def trainable(variable: Any) -> bool:
+        """Whether the user has not frozen it."""
+        raise NotImplementedError
 
+    def _held(self, path: str, holder: Any) -> list[tuple[str, Any]]:
+        """The variables of what `find` has found at a path, with their names."""
+        raise NotImplementedError
 
-def load_trained(variables: AgentVariables, weights: Weights) -> None:
-    """Give the variables in `param` values; raises NetworkError unless these are all of them."""
-    missing = sorted(set(variables.trained) - weights.keys())
-    if missing:
-        raise NetworkError(f"The weights lack {missing[0]!r}, which param of {type(variables.agent).__name__} holds.")
-    load(variables, weights)
-
-
-class UserAgentBackend(Protocol):
-    """What differs between frameworks."""
-
-    name: str
-    device: str
-    trains: bool  # whether there are optimizers
-    busy: Busy  # other processes, which are left their cores where the framework can be told
-
-    @property
-    def variables(self) -> AgentVariables:
-        """The agent's variables."""
-
-    @property
-    def traces(self) -> int:
-        """How often `__call__` was traced."""
-
-    def act(self, observation: Any) -> Any:
-        """What `action` returns for [N, ...] arrays, in NumPy."""
-
-    def rewards(self, arguments: Any) -> np.ndarray:
-        """What `reward_model` returns for these arguments, trees of [N, ...] arrays, in NumPy."""
-
-    def prepare(self, arguments: Any) -> None:
-        """Make variables that networks make at their first call, from the arguments [B, ...] of one batch."""
-
-    def learn(self, arguments: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
-        """k gradient steps: (losses [k, L], td_error [k, B], ratio [k, B])."""
-
-    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        """Those of each of k batches, by name, at the present values of the variables."""
-
-    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
-        """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number."""
-
-    def update_param(self) -> None:
-        """Call the agent's `update_param`."""
-
-    def state(self) -> dict[str, Any]:
-        """What learning goes on from besides the variables: optimizers, generators."""
-
-    def check_state(self, stored: dict[str, Stored]) -> None:
-        """Raise CheckpointError where `restore` cannot continue from these fields."""
-
-    def restore(self, state: dict[str, Any]) -> None: ...
+    def _learns(self, holder: Any) -> bool:
+        """Whether what it holds may be trained."""
+        return True
 
 
 class UserAgentEngine:
-    """Evaluates and trains an agent of one's own; see `make_engine`."""
+    """Evaluates and trains an agent of one's own; see `make_engine`. What differs between frameworks is in the classes
+    derived.
+
+    groups: for each optimizer, the variables in its list of `param`; those that are not trainable are left out.
+    traces: how often the loss was traced: it does not rise when a float attribute of the agent changes.
+    busy: other processes, which are left their cores where the framework can be told: torch can.
+    """
 
     state_size = 0
+    name: str
+    device: str
 
-    def __init__(self, agent: Any, interface: AgentInterface, backend: UserAgentBackend):
-        self.agent: Any = agent
+    def __init__(
+        self,
+        variables: AgentVariables,
+        groups: Sequence[Sequence[Any]],
+        optimizers: Sequence[Any],
+        interface: AgentInterface,
+    ):
+        self.agent: Any = variables.agent
         self.spaces: Spaces = interface.spaces
-        self._interface, self._backend = interface, backend
-        self.name: str = backend.name
-        self.device: str = backend.device
+        self.variables: Any = variables
+        self.optimizers: tuple[Any, ...] = tuple(optimizers)
+        self.groups: list[list[Any]] = [[one for one in group if variables.trainable(one)] for group in groups]
+        self.traces: int = 0
+        self.busy: Busy = Busy()
+        self._interface = interface
+        check_trained(self.agent, self.groups)
 
-    @property
-    def traces(self) -> int:
-        """How often the loss was traced: it does not rise when a float attribute of the agent changes."""
-        return self._backend.traces
+    # -- what the classes derived write --------------------------------------------------------------------------------
 
-    def share(self, busy: Busy) -> None:
-        """Leave other processes their cores, where the framework can be told: torch can."""
-        self._backend.busy = busy
+    def _act(self, observation: Any) -> Any:
+        """What `action` returns for [N, ...] arrays, in NumPy."""
+        raise NotImplementedError
+
+    def _rewards(self, arguments: Any) -> Any:
+        """What `reward_model` returns for these arguments, trees of [N, ...] arrays, in NumPy."""
+        raise NotImplementedError
+
+    def _learn(self, arguments: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+        """k gradient steps: (losses [k, L], td_error [k, B], ratio [k, B])."""
+        raise NotImplementedError
+
+    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        """Those of each of k batches, by name, at the present values of the variables."""
+        raise NotImplementedError
+
+    def _explanation(self, method: str, problem: Exception) -> Exception | None:
+        """What to raise in the place of a framework's problem with a method of the agent; None where it is clear."""
+        raise NotImplementedError
+
+    def _prepare(self, arguments: Any) -> None:
+        """Make variables that networks make at their first call, from the arguments [k, B, ...] of batches."""
+
+    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+        """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number. What is
+        written is learned with from then on; the loss is traced anew at the first such change alone."""
+        raise NotImplementedError
+
+    def update_param(self) -> None:
+        """Call the agent's `update_param`; what it changes is learned with from then on."""
+        raise NotImplementedError
+
+    def _own_state(self) -> dict[str, Any]:
+        """What learning goes on from besides the variables: optimizers, generators."""
+        raise NotImplementedError
+
+    def _check_own(self, stored: dict[str, Stored]) -> None:
+        """Raise CheckpointError where `_restore_own` cannot continue from these fields."""
+        raise NotImplementedError
+
+    def _restore_own(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    # -- acting and learning -------------------------------------------------------------------------------------------
 
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple. Actions with
         the axes of the environment's are flattened, as all actions are."""
-        return trees.map(_flattened, self._backend.act(self._interface.convert(observation)))
+        return trees.map(_flattened, self._act(self._interface.convert(observation)))
 
     def rewards(self, *arguments: Any) -> np.ndarray:
         """What `reward_model` returns for trees of arrays [k, B, ...], in one call with [k * B, ...]: [k, B] float32.
         Nothing is differentiated. Raises ConfigError where it does not return one number for each row."""
         shape = np.shape(arguments[-1])[:2]
         n = shape[0] * shape[1]
-        found = np.asarray(self._backend.rewards(each(lambda x: x.reshape(n, *x.shape[2:]), arguments)))
+        found = np.asarray(self._rewards(each(lambda x: x.reshape(n, *x.shape[2:]), arguments)))
         if found.size != n:
             raise ConfigError(
                 f"{type(self.agent).__name__}.reward_model returned shape {found.shape} for {n} steps; expected one "
@@ -259,8 +265,7 @@ class UserAgentEngine:
 
         Raises NumericalError on NaN, ConfigError where losses, optimizers and `param` do not fit together.
         """
-        arguments = self._arguments(batches)
-        losses, td_error, ratio = self._backend.learn(arguments, batches.weight)
+        losses, td_error, ratio = self._learn(self._arguments(batches), batches.weight)
         k, count = losses.shape
         names = ["loss"] if count == 1 else [f"loss{i}" for i in range(count)]
         means = losses.astype(np.float64).mean(0).tolist()
@@ -270,44 +275,51 @@ class UserAgentEngine:
 
     def gradients(self, batches: Batch, jit_compile: bool = True) -> list[Weights]:
         """What each of k batches alone would train with, by name. Nothing is changed. jit_compile: for TensorFlow."""
-        arguments, variables = self._arguments(batches), self._backend.variables
+        arguments, variables = self._arguments(batches), self.variables
         before = self.weights(set(variables.names) - set(variables.trained))  # running statistics, generators
-        found = self._backend.gradients(arguments, batches.weight, jit_compile)
+        found = self._gradients(arguments, batches.weight, jit_compile)
         variables.write(before)
         return found
-
-    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
-        """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number. What is
-        written is learned with from then on; the loss is traced anew at the first such change alone."""
-        return self._backend.optimizer_settings(name)
 
     def _arguments(self, batches: Batch) -> tuple[Any, ...]:
         """The arguments of the loss, stacked; ConfigError for an engine that cannot learn."""
         arguments = tuple(self._interface.loss_arguments(batches))
         if len(arguments) != 5:
             raise ConfigError(f"loss_arguments returned {len(arguments)} trees; expected (s, a, next_s, r, d).")
-        if not self._backend.trains:
+        if not self.optimizers:
             raise ConfigError("This engine was made with no optimizer: it acts, and cannot learn.")
-        self._backend.prepare(arguments)
+        self._prepare(arguments)
         return arguments
 
-    def update_param(self) -> None:
-        """Call the agent's `update_param`; what it changes is learned with from then on."""
-        self._backend.update_param()
+    @contextmanager
+    def _explained(self, method: str) -> Iterator[None]:
+        """Tells what to do where a method of the agent does what the framework cannot."""
+        try:
+            yield
+        except Exception as problem:
+            error = self._explanation(method, problem)
+            if error is None:
+                raise
+            raise error from problem
+
+    # -- weights and state ---------------------------------------------------------------------------------------------
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These variables by name, or all that the agent's attributes hold, in NumPy."""
-        variables = self._backend.variables
-        return variables.read(variables.names if names is None else names)
+        return self.variables.read(self.variables.names if names is None else names)
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Give variables values by name, the others stay; raises NetworkError where a name or a shape does not fit."""
-        load(self._backend.variables, weights)
+        self.variables.load(weights)
+
+    def parameters(self) -> Weights:
+        """The variables in `param`, by name."""
+        return self.weights(self.variables.trained)
 
     def left_alone(self, before: Weights, calls: int) -> str | None:
         """What to tell of variables outside of `param` that gradient steps and so many calls of `update_param` left as
         they were `before`; None where all follow."""
-        name, trained, holders = type(self.agent).__name__, self.parameters(), self._backend.variables.holders()
+        name, trained, holders = type(self.agent).__name__, self.parameters(), self.variables.holders()
         now = self.weights()
         same = {key for key, value in before.items() if key not in trained and np.array_equal(value, now[key])}
         others = {path: own for path, own in holders.items() if own and trained.keys().isdisjoint(own)}
@@ -329,17 +341,9 @@ class UserAgentEngine:
             "False in Keras."
         )
 
-    def parameters(self) -> Weights:
-        """The variables in `param`, by name."""
-        return self.weights(self._backend.variables.trained)
-
-    def load_parameters(self, weights: Weights) -> None:
-        """Give the variables in `param` values; raises NetworkError unless these are all of them."""
-        load_trained(self._backend.variables, weights)
-
     def state(self) -> dict[str, Any]:
         """Variables, optimizers and generators."""
-        return {"framework": self._backend.name, "values": self.weights(), **self._backend.state()}
+        return {"framework": self.name, "values": self.weights(), **self._own_state()}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
@@ -352,12 +356,14 @@ class UserAgentEngine:
             )
         stored = saved.fields(own)
         stored["values"].like(own["values"])
-        self._backend.check_state(stored)
+        self._check_own(stored)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
         self.load(state["values"])
-        self._backend.restore(state)
+        self._restore_own(state)
+
+    # -- acting without the framework ----------------------------------------------------------------------------------
 
     @property
     def exportable(self) -> bool:
@@ -373,12 +379,51 @@ class UserAgentEngine:
 
     @cached_property
     def _exported(self) -> DenseActor | None:
+        """The first of the agent's chains of layers that computes what `act` does.
+
+        They are compared on random observations, also after the weights of the chain have been changed: another network
+        with the same values (a target network) does not change with them. All weights are put back.
+        """
         if self._interface.agents is not None:
             return None
-        before = self._backend.state()
-        found = exported(self, self._backend.variables.chains(), self._interface.convert, self.spaces.observation)
-        self._backend.restore(before)
-        return found
+        own, convert, chains = self._own_state(), self._interface.convert, self.variables.chains()
+        observation = random_observations(self.spaces.observation, np.random.default_rng(0), _OBSERVATIONS)
+        inputs = convert(observation)
+        if not chains or not isinstance(inputs, np.ndarray) or inputs.ndim < 2:
+            return None
+        before, rng = self.weights(), np.random.default_rng(1)
+        try:
+            for layers in chains:
+                actor = DenseActor(layers, before, convert)
+                self.load(before)
+                if not (actor.names and self._acts_like(actor, observation)):
+                    continue
+                changed = {
+                    name: (value + 0.1 * rng.standard_normal(value.shape)).astype(value.dtype)
+                    for name, value in actor.weights().items()
+                }
+                self.load(changed)
+                actor.load(changed)
+                if self._acts_like(actor, observation):
+                    return DenseActor(layers, before, convert)
+        finally:
+            self.load(before)
+            self._restore_own(own)
+        return None
+
+    def _acts_like(self, actor: DenseActor, observation: Tree) -> bool:
+        try:
+            ours = actor.act(observation)
+        except ValueError:  # a network of other inputs
+            return False
+        theirs = self.act(observation)
+        if (
+            not isinstance(theirs, np.ndarray)
+            or theirs.shape != ours.shape
+            or not np.issubdtype(theirs.dtype, np.floating)
+        ):
+            return False
+        return bool(np.allclose(theirs, ours, rtol=1e-4, atol=1e-5 * max(1.0, float(np.abs(theirs).max()))))
 
 
 def _flattened(output: Any) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,13 +14,11 @@ from jax.extend.core import Literal, jaxpr_as_fun
 
 from etude.base.errors import ConfigError
 from etude.protocols import Weights
-from etude.solo.engines.engine import AgentInterface
-from etude.solo.engines.keras import KerasParts, length, next_power, padded
+from etude.solo.engines.keras import KerasAgentEngine, length, next_power, padded
 from etude.solo.engines.user_agent import (
-    Bound,
     Compiled,
+    MakeCopy,
     PriorityRecorder,
-    acted,
     by_name,
     each,
     no_gradient,
@@ -38,106 +35,85 @@ class _Scope(keras.StatelessScope):
 
     def __init__(self, agent: Any, variables: list[Any], values: list[Any]):
         super().__init__(state_mapping=list(zip(variables, values, strict=True)))
-        self._agent = agent
+        self.agent = agent
 
     def get_current_value(self, variable: Any) -> Any:
         """Its value in this trace; ConfigError for a variable that the agent does not hold."""
         value = super().get_current_value(variable)
         if value is None:
             raise ConfigError(
-                f"{type(self._agent).__name__} uses the variable {variable.path!r}, which none of its attributes "
+                f"{type(self.agent).__name__} uses the variable {variable.path!r}, which none of its attributes "
                 "holds. Make networks and seed generators in __init__ and keep them as attributes of the agent, or in "
                 "lists and dicts that are."
             )
         return value
 
 
-class JaxProgram:
-    """See `solo_keras_training.Program`."""
+class JaxAgentEngine(KerasAgentEngine):
+    """k gradient steps are one jitted loop."""
 
     name = "jax"
 
-    def __init__(self, parts: KerasParts, interface: AgentInterface):
-        self.parts: KerasParts = parts
-        self._agent, self._agents, self._update_targets = parts.agent, interface.agents, interface.update_targets
-        self.traces: int = 0
-        self.forget()
-        device = next(iter([*parts.trained, *parts.others][0].value.devices()))
-        self.device: str = "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
-
-    def forget(self) -> None:
-        """Compile anew: variables were added."""
-        self._acting = Compiled(self._agent, partial(self._compile, lambda agent, s: acted(agent, s, self._agents)))
-        self._rewarding = Compiled(self._agent, partial(self._compile, lambda agent, given: agent.reward_model(*given)))
-        self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
-        self._differentiating = Compiled(self._agent, self._compile_gradients)
-
-    def act(self, observation: Any) -> Any:
-        """What `action` returns for [N, ...] arrays, in NumPy."""
-        return self._evaluated("action", self._acting, observation)
-
-    def rewards(self, arguments: Any) -> Any:
-        """What `reward_model` returns for [N, ...] arrays, in NumPy."""
-        return self._evaluated("reward_model", self._rewarding, arguments)
+    @staticmethod
+    def _device_of(variable: Any) -> str:
+        device = next(iter(variable.value.devices()))
+        return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
 
     def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
         n = length(inputs)
-        values = [variable.value for variable in (*self.parts.trained, *self.parts.others)]
-        with _explained(self._agent, method):
+        values = [variable.value for variable in (*self.trained, *self.others)]
+        with self._explained(method):
             output, moved = compiled(values, padded(inputs, next_power(n)))
         self._put(moved)
         return each(lambda x: np.array(x)[:n] if np.ndim(x) else np.array(x), output)
 
-    def learn(self, arguments: Any, weight: np.ndarray) -> Any:
-        """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
-        k, parts = len(weight), self.parts
+    def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
+        k = len(weight)
         inputs = padded((arguments, weight), next_power(k))
         state = (
-            [variable.value for variable in parts.trained],
-            [variable.value for variable in parts.others],
-            [[variable.value for variable in optimizer.variables] for optimizer in parts.optimizers],
-            parts.scalars(),
+            [variable.value for variable in self.trained],
+            [variable.value for variable in self.others],
+            [[variable.value for variable in optimizer.variables] for optimizer in self.optimizers],
+            self.scalars(),
         )
-        settings = parts.settings()
-        if settings not in self._learning:
-            self._learning = {settings: Compiled(self._agent, self._compile_learn)}
-        with _explained(self._agent, "__call__"):
-            trained, moved, optimizers, records = self._learning[settings](state, inputs, k)
-        for variable, value in zip(parts.trained, trained, strict=True):
+        with self._explained("__call__"):
+            trained, moved, optimizers, records = self._steps()(state, inputs, k)
+        for variable, value in zip(self.trained, trained, strict=True):
             variable.assign(value)
-        for optimizer, values in zip(parts.optimizers, optimizers, strict=True):
+        for optimizer, values in zip(self.optimizers, optimizers, strict=True):
             for variable, value in zip(optimizer.variables, values, strict=True):
                 variable.assign(value)
         self._put(moved)
         return tuple(None if x is None else np.array(x)[:k] for x in records)
 
-    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        """See `engine.UserAgentBackend`."""
-        values = tuple([variable.value for variable in part] for part in (self.parts.trained, self.parts.others))
+    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        values = tuple([variable.value for variable in part] for part in (self.trained, self.others))
         found = []
         for i in range(len(weight)):
             row = each(single, each(operator.itemgetter(i), (arguments, weight)))
-            with _explained(self._agent, "__call__"):
-                found.append(self._differentiating(values, row))
+            with self._explained("__call__"):
+                found.append(self._differentiating[jit_compile](values, row))
         return [by_name([[np.array(one) for one in group] for group in gradients]) for gradients in found]
 
-    def _compile_gradients(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+    def _compile_gradients(self, jit: bool, copy: MakeCopy) -> Callable[..., Any]:
         def differentiate(values: Any, row: Any, hyper: Any) -> Any:
-            return self._gradients(bound, names, values, row, hyper)[0]
+            return self._differentiated(copy, values, row, hyper)[0]
 
         return jax.jit(differentiate)
 
     def _put(self, moved: dict[str, Any]) -> None:
         for name, value in moved.items():
-            self.parts.variables.by_name[name].assign(value)
+            self.variables.by_name[name].assign(value)
 
-    def _compile(self, call: Callable[[Any, Any], Any], bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
-        """`call(agent, inputs)`, which is not differentiated."""
-        variables = [*self.parts.trained, *self.parts.others]
+    def _explanation(self, method: str, problem: Exception) -> Exception | None:
+        return not_traceable(self.agent, method, problem) if isinstance(problem, _NEEDS_NUMBERS) else None
+
+    def _compile(self, call: Callable[[Any, Any], Any], copy: MakeCopy) -> Callable[..., Any]:
+        variables = [*self.trained, *self.others]
 
         def evaluate(values: list[Any], inputs: Any, hyper: Any) -> Any:
-            agent = bound.copy(_by_name(names, hyper), None)
-            with _Scope(self._agent, variables, values) as scope:
+            agent = copy(hyper)
+            with _Scope(self.agent, variables, values) as scope:
                 before = dict(scope.state_mapping)
                 output = call(agent, inputs)
             return each(jnp.asarray, output), self._moved(before, scope)
@@ -147,21 +123,21 @@ class JaxProgram:
     def _moved(self, before: dict[int, Any], scope: Any) -> dict[str, Any]:
         """The values of the variables that no loss trains and that changed in the scope."""
         after = scope.state_mapping
-        others = [variable for variable in self.parts.others if after[id(variable)] is not before[id(variable)]]
-        return {self.parts.variables.name_of(variable): after[id(variable)] for variable in others}
+        others = [variable for variable in self.others if after[id(variable)] is not before[id(variable)]]
+        return {self.variables.name_of(variable): after[id(variable)] for variable in others}
 
-    def _compile_learn(self, bound: Bound, names: tuple[str, ...]) -> Callable[..., Any]:
+    def _compile_learn(self, copy: MakeCopy) -> Callable[..., Any]:
         def learn(state: Any, inputs: Any, k: Any, hyper: Any) -> Any:
             trained, others, optimizers, scalars = state
-            gradients, (_, record, moved) = self._traced(bound, names, (trained, others), _row(inputs, 0), hyper)
+            gradients, (_, record, moved) = self._traced(copy, (trained, others), _row(inputs, 0), hyper)
             room = len(inputs[1])
             records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
             changed = (
-                [self.parts.variables.name_of(variable) for variable in self.parts.others]
-                if self._update_targets
+                [self.variables.name_of(variable) for variable in self.others]
+                if self._interface.update_targets
                 else moved
             )
-            places = {name: _index(self.parts.others, self.parts.variables.by_name[name]) for name in changed}
+            places = {name: _index(self.others, self.variables.by_name[name]) for name in changed}
 
             def step(i: Any, carry: Any) -> Any:
                 trained, others, optimizers, records = carry
@@ -170,8 +146,8 @@ class JaxProgram:
                 others = list(others)
                 for name, value in moved.items():
                     others[places[name]] = value
-                if self._update_targets:
-                    trained, others = self._followed(bound, _by_name(names, hyper), trained, others)
+                if self._interface.update_targets:
+                    trained, others = self._followed(copy, hyper, trained, others)
                 records = jax.tree.map(lambda all, x: all.at[i].set(x), records, record)
                 return trained, others, optimizers, records
 
@@ -181,84 +157,65 @@ class JaxProgram:
 
         return jax.jit(learn)
 
-    def _followed(self, bound: Bound, hyper: dict[str, Any], trained: list[Any], others: list[Any]) -> Any:
+    def _followed(self, copy: MakeCopy, hyper: Any, trained: list[Any], others: list[Any]) -> Any:
         """(trained, others) after the agent's `update_param`."""
-        variables = [*self.parts.trained, *self.parts.others]
-        with _Scope(self._agent, variables, [*trained, *others]) as scope, _explained(self._agent, "update_param"):
-            bound.copy(hyper, None).update_param()
+        variables = [*self.trained, *self.others]
+        with _Scope(self.agent, variables, [*trained, *others]) as scope, self._explained("update_param"):
+            copy(hyper).update_param()
         after = [scope.get_current_value(variable) for variable in variables]
         return after[: len(trained)], after[len(trained) :]
 
-    def _traced(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
-        """`_gradients` as a function that does not go through the agent's code again, and the shapes it returns."""
-        gradients = lambda variables, row, hyper: self._gradients(bound, names, variables, row, hyper)  # noqa: E731
+    def _traced(self, copy: MakeCopy, variables: Any, row: Any, hyper: Any) -> Any:
+        """`_differentiated` as a function that does not go through the agent's code again, and the shapes of it."""
+        gradients = lambda variables, row, hyper: self._differentiated(copy, variables, row, hyper)  # noqa: E731
         closed, shapes = jax.make_jaxpr(gradients, return_shape=True)(variables, row, hyper)
         losses = shapes[1][0].shape[0]
-        owned = [(loss, variable) for loss, group in enumerate(self.parts.groups) for variable in group]
+        owned = [(loss, variable) for loss, group in enumerate(self.groups) for variable in group]
         for (loss, variable), connected in zip(owned, _connected(closed), strict=False):
             if not connected:
-                raise no_gradient(self._agent, self.parts.variables.name_of(variable), min(loss, losses - 1), losses)
+                raise no_gradient(self.agent, self.variables.name_of(variable), min(loss, losses - 1), losses)
         return _as_function(closed, shapes), shapes
 
-    def _gradients(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
+    def _differentiated(self, copy: MakeCopy, variables: Any, row: Any, hyper: Any) -> Any:
         """(gradients by group, (losses [L], td_error, ratio), what else moved)."""
-        losses = lambda *arguments: self._losses(bound, names, *arguments)  # noqa: E731
+        losses = lambda *arguments: self._losses(copy, *arguments)  # noqa: E731
         run = _as_function(*jax.make_jaxpr(losses, return_shape=True)(variables, row, hyper))
         found, record, moved = run(variables, row, hyper)
         gradients = []
-        for i, group in enumerate(self.parts.groups):
+        for i, group in enumerate(self.groups):
             # Each loss is differentiated by itself; the compiler merges what they have in common.
             number = min(i, len(found) - 1)
             own = jax.grad(lambda trained, n=number: run((trained, variables[1]), row, hyper)[0][n])(variables[0])
-            gradients.append([own[_index(self.parts.trained, variable)] for variable in group])
+            gradients.append([own[_index(self.trained, variable)] for variable in group])
         return gradients, (jnp.stack(found), *record), moved
 
-    def _losses(self, bound: Bound, names: tuple[str, ...], variables: Any, row: Any, hyper: Any) -> Any:
+    def _losses(self, copy: MakeCopy, variables: Any, row: Any, hyper: Any) -> Any:
         """(losses, (td_error, ratio), what else moved): one pass through the agent's code."""
         self.traces += 1
         (trained, others), (arguments, weight) = variables, row
         recorder = PriorityRecorder(weight)
-        agent = bound.copy(_by_name(names, hyper), recorder)
-        with _Scope(self._agent, [*self.parts.trained, *self.parts.others], [*trained, *others]) as scope:
+        agent = copy(hyper, recorder)
+        with _Scope(self.agent, [*self.trained, *self.others], [*trained, *others]) as scope:
             before = dict(scope.state_mapping)
-            found = read_losses(self._agent, agent(*arguments), weight, len(self.parts.groups))
+            found = read_losses(self.agent, agent(*arguments), weight, len(self.groups))
         return found, (recorder.td_error, recorder.ratio), self._moved(before, scope)
 
     def _apply(self, gradients: list[list[Any]], trained: list[Any], optimizers: list[list[Any]], scalars: Any) -> Any:
         trained, after = list(trained), []
-        for optimizer, group, own, values in zip(
-            self.parts.optimizers, self.parts.groups, gradients, optimizers, strict=True
-        ):
-            variables = [*self.parts.trained, *optimizer.variables]
+        for optimizer, group, own, values in zip(self.optimizers, self.groups, gradients, optimizers, strict=True):
+            variables = [*self.trained, *optimizer.variables]
             held = list(zip(variables, [*trained, *values], strict=True))
-            with keras.StatelessScope(state_mapping=held) as scope, self.parts.tracing(scalars):
+            with keras.StatelessScope(state_mapping=held) as scope, self.tracing(scalars):
                 optimizer.apply(own, group)
-            trained = [scope.get_current_value(variable) for variable in self.parts.trained]
+            trained = [scope.get_current_value(variable) for variable in self.trained]
             after.append([scope.get_current_value(variable) for variable in optimizer.variables])
         return trained, after
-
-
-class _explained:
-    """Tells what to do where an agent's code needs numbers that a trace does not have."""
-
-    def __init__(self, agent: Any, method: str):
-        self._agent, self._method = agent, method
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
-        if isinstance(problem, _NEEDS_NUMBERS):
-            raise not_traceable(self._agent, self._method, problem) from problem
 
 
 def _as_function(closed: Any, shapes: Any) -> Callable[..., Any]:
     """What was traced, as a function that returns what the traced one did."""
     structure, run = jax.tree.structure(shapes), jaxpr_as_fun(closed)
     return lambda *arguments: jax.tree.unflatten(structure, run(*jax.tree.leaves(arguments)))
-
-
-def _by_name(names: tuple[str, ...], hyper: Any) -> dict[str, Any]:
-    return {name: hyper[i] for i, name in enumerate(names)}
 
 
 def _row(tree: Any, i: Any) -> Any:

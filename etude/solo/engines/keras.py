@@ -3,24 +3,33 @@ JAX or TensorFlow runs below."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
 import keras
 import numpy as np
 
 from etude.base.checks import Stored
-from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.base.forks import check_home
+from etude.base.spaces import zeros
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
-from etude.solo.engines.engine import OptimizerSetting
-from etude.solo.engines.user_agent import Bound, PriorityRecorder, check_trained, each, find, flat, grouped, single
+from etude.solo.engines.engine import AgentInterface, AgentVariables, OptimizerSetting, UserAgentEngine
+from etude.solo.engines.user_agent import (
+    Bound,
+    Compiled,
+    MakeCopy,
+    PriorityRecorder,
+    acted,
+    each,
+    find,
+    grouped,
+    single,
+)
 
-_KINDS = (keras.Variable, keras.layers.Layer, keras.random.SeedGenerator)
 _ACTIVATIONS = {"relu", "tanh", "sigmoid", "elu", "gelu", "silu", "softplus", "softmax", "log_softmax"}
 _NOTHING = (keras.layers.InputLayer, keras.layers.Dropout)  # what does nothing when a network is evaluated
 
@@ -37,34 +46,37 @@ def check_backend() -> str:
     )
 
 
-class KerasVariables:
-    """The variables that an agent's attributes hold. They are the user's own: their values are read and written in
-    place. replicas: those of a strategy, in whose scope they are made; ConfigError for others made elsewhere."""
+class KerasVariables(AgentVariables):
+    """The variables that an agent's attributes hold. replicas: those of a strategy, in whose scope they are made;
+    ConfigError for others made elsewhere."""
+
+    kinds = (keras.layers.Layer, keras.Variable, keras.random.SeedGenerator)
+    variable = keras.Variable
 
     def __init__(self, agent: Any, replicas: Any = None):
-        self.agent: Any = agent
+        super().__init__(agent)
         self._replicas = replicas
-        self.discover()
         self.check_made(self.by_name.values(), type(agent).__name__)
 
-    def discover(self) -> None:
-        """Find the variables: again where layers have been built since."""
-        self._found = find(self.agent, _KINDS)
-        self._layers = [holder for holder in self._found.values() if isinstance(holder, keras.layers.Layer)]
-        self.by_name: dict[str, Any] = {}
-        self.names_by_id: dict[int, str] = {}  # names by identity
-        for path, holder in self._found.items():
-            for name, variable in _variables(path, holder):
-                if self.names_by_id.setdefault(id(variable), name) == name:
-                    self.by_name[name] = variable
+    @staticmethod
+    def value(variable: Any) -> np.ndarray:
+        """See `AgentVariables`."""
+        return np.array(keras.ops.convert_to_numpy(variable.value))
 
-    def holders(self) -> dict[str, dict[str, bool]]:
-        """See `engine.AgentVariables`."""
-        return {
-            path: {self.name_of(variable): variable.trainable for _, variable in _variables(path, holder)}
-            for path, holder in self._found.items()
-            if not isinstance(holder, keras.random.SeedGenerator)
-        }
+    @staticmethod
+    def trainable(variable: Any) -> bool:
+        """See `AgentVariables`."""
+        return variable.trainable
+
+    def _held(self, path: str, holder: Any) -> list[tuple[str, Any]]:
+        if isinstance(holder, keras.Variable):
+            return [(path, holder)]
+        if isinstance(holder, keras.random.SeedGenerator):
+            return [(f"{path}.state", holder.state)]
+        return [(f"{path}.{i}.{variable.name}", variable) for i, variable in enumerate(holder.variables)]
+
+    def _learns(self, holder: Any) -> bool:
+        return not isinstance(holder, keras.random.SeedGenerator)
 
     def scope(self) -> AbstractContextManager[object]:
         """The context in which variables are made."""
@@ -79,24 +91,14 @@ class KerasVariables:
         if self._replicas is not None:
             self._replicas.check_variables(variables, owner)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all variables."""
-        return tuple(self.by_name)
-
-    @property
-    def trained(self) -> tuple[str, ...]:
-        """Of those in `param`."""
-        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, keras.Variable)))
-
-    def name_of(self, variable: Any) -> str:
-        """The name of a variable."""
-        return self.names_by_id[id(variable)]
+    def layers(self) -> list[Any]:
+        """The networks."""
+        return [holder for holder in self._found.values() if isinstance(holder, keras.layers.Layer)]
 
     def build(self, call: Callable[[], Any]) -> bool:
         """Run code of the agent once where there are layers that make their variables when they are first called.
         Returns whether variables were added; generators of random numbers stay where they were."""
-        if all(layer.built for layer in self._layers):
+        if all(layer.built for layer in self.layers()):
             return False
         before = self.read(self.by_name)
         with self.scope():
@@ -105,11 +107,6 @@ class KerasVariables:
         self.discover()
         return len(self.by_name) > len(before)
 
-    def read(self, names: Iterable[str]) -> Weights:
-        """The values of these variables."""
-        with self.explained():
-            return {name: value_of(self.by_name[name]) for name in names}
-
     def write(self, weights: Weights) -> None:
         """Give variables these values."""
         for name, value in weights.items():
@@ -117,7 +114,7 @@ class KerasVariables:
 
     def chains(self) -> list[tuple[Layer, ...]]:
         """The layers of every network that has dense layers and activations only, in the order it lists them."""
-        pending = list(self._layers)
+        pending = self.layers()
         chains, seen = [], set()
         while pending:
             network = pending.pop(0)
@@ -155,56 +152,104 @@ def _activation(layer: Any) -> str | None:
     return kinds.get(type(layer))  # odd settings of theirs show when the chain is compared with the network
 
 
-def _variables(path: str, holder: Any) -> list[tuple[str, Any]]:
-    if isinstance(holder, keras.Variable):
-        return [(path, holder)]
-    if isinstance(holder, keras.random.SeedGenerator):
-        return [(f"{path}.state", holder.state)]
-    return [(f"{path}.{i}.{variable.name}", variable) for i, variable in enumerate(holder.variables)]
-
-
-def value_of(variable: Any) -> np.ndarray:
-    """The value of a variable of Keras, in NumPy."""
-    return np.array(keras.ops.convert_to_numpy(variable.value))
-
-
 def tensors(tree: Any) -> Any:
     """NumPy arrays as those of the framework."""
     return each(lambda x: keras.ops.convert_to_tensor(single(x)), tree)
 
 
-class KerasParts:
-    """The variables of an agent by what trains them.
+class KerasAgentEngine(UserAgentEngine):
+    """k gradient steps are one compiled call, of JAX or TensorFlow: see the classes derived.
 
-    groups: for each optimizer, what it trains. trained: all of these. others: all other variables.
+    trained: what the losses train. jit_compile: whether XLA compiles, for TensorFlow. replicas: of a strategy, or None.
     """
 
-    def __init__(self, variables: KerasVariables, optimizers: Sequence[Any]):
-        self.variables: KerasVariables = variables
-        self.agent: Any = variables.agent
-        self.optimizers: tuple[Any, ...] = tuple(optimizers)
-        groups = grouped(self.agent, self.optimizers, keras.Variable) if self.optimizers else []
-        self.groups: list[list[Any]] = [[variable for variable in group if variable.trainable] for group in groups]
-        check_trained(self.agent, self.groups)
+    def __init__(
+        self, agent: Any, optimizers: Sequence[Any], interface: AgentInterface, jit_compile: bool, replicas: Any = None
+    ):
+        variables, example = KerasVariables(agent, replicas), zeros(interface.spaces.observation, 2)
+        variables.build(lambda: acted(agent, tensors(interface.convert(example)), interface.agents))
+        super().__init__(variables, grouped(agent, optimizers, keras.Variable), optimizers, interface)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
             _build(optimizer, group, variables)
         self.trained: list[Any] = list({id(variable): variable for group in self.groups for variable in group}.values())
         self._scalars: list[tuple[int, str]] = []  # settings of optimizers that were adjusted: scalars of the step
+        self._jit, self._replicas, self._prepared = jit_compile, replicas, False
+        self.device = self._device_of([*self.trained, *self.others][0])
+        self._forget()
+
+    def _forget(self) -> None:
+        """Compile anew: variables were added."""
+        agent, agents = self.agent, self._interface.agents
+        self._acting = Compiled(agent, partial(self._compile, lambda own, s: acted(own, s, agents)))
+        self._rewarding = Compiled(agent, partial(self._compile, lambda own, given: own.reward_model(*given)))
+        self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
+        self._differentiating = {jit: Compiled(agent, partial(self._compile_gradients, jit)) for jit in (True, False)}
+
+    # -- what the classes derived write --------------------------------------------------------------------------------
+
+    @staticmethod
+    def _device_of(variable: Any) -> str:
+        """Where a variable is: cpu, cuda:0, ..."""
+        raise NotImplementedError
+
+    def _compile(self, call: Callable[[Any, Any], Any], copy: MakeCopy) -> Callable[..., Any]:
+        """`call(agent, inputs)`, which is not differentiated."""
+        raise NotImplementedError
+
+    def _compile_learn(self, copy: MakeCopy) -> Callable[..., Any]:
+        """k gradient steps."""
+        raise NotImplementedError
+
+    def _compile_gradients(self, jit: bool, copy: MakeCopy) -> Callable[..., Any]:
+        """The gradients at one batch."""
+        raise NotImplementedError
+
+    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+        """What is compiled returns for arrays [N, ...], in NumPy."""
+        raise NotImplementedError
+
+    # -- acting and learning -------------------------------------------------------------------------------------------
+
+    def _act(self, observation: Any) -> Any:
+        check_home(self.name)
+        return self._evaluated("action", self._acting, observation)
+
+    def _rewards(self, arguments: Any) -> Any:
+        check_home(self.name)
+        return self._evaluated("reward_model", self._rewarding, arguments)
+
+    def _prepare(self, arguments: Any) -> None:
+        """Call the loss once where networks that only it uses are not built."""
+        check_home(self.name)
+        if not self._prepared:
+            first = tensors(each(lambda x: x[0], arguments))
+            recorder = PriorityRecorder(keras.ops.ones(length(first)))
+            if self.variables.build(lambda: Bound(self.agent).copy({}, recorder)(*first)):
+                self._forget()
+            self._prepared = True
+
+    def _steps(self) -> Compiled:
+        """The gradient steps, compiled for what the optimizers' code holds as constants now."""
+        constants = tuple(
+            (name, None if (i, name) in self._scalars else value)
+            for i, optimizer in enumerate(self.optimizers)
+            for name, value in sorted(vars(optimizer).items())
+            if not name.startswith("_") and isinstance(value, float | int | str | None)
+        )
+        if constants not in self._learning:
+            self._learning = {constants: Compiled(self.agent, self._compile_learn)}
+        return self._learning[constants]
+
+    def update_param(self) -> None:
+        """Call the agent's method, eagerly."""
+        with self.variables.explained():
+            self.agent.update_param()
 
     @property
     def others(self) -> list[Any]:
         """The variables that no loss trains."""
         trained = {id(variable) for variable in self.trained}
         return [variable for variable in self.variables.by_name.values() if id(variable) not in trained]
-
-    def settings(self) -> tuple[Any, ...]:
-        """What the optimizers' code holds as constants."""
-        return tuple(
-            (name, None if (i, name) in self._scalars else value)
-            for i, optimizer in enumerate(self.optimizers)
-            for name, value in sorted(vars(optimizer).items())
-            if not name.startswith("_") and isinstance(value, float | int | str | None)
-        )
 
     def scalars(self) -> np.ndarray:
         """The settings that are arguments of the compiled step: [S] float32."""
@@ -223,15 +268,15 @@ class KerasParts:
                 vars(self.optimizers[i])[name] = value
 
     def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
-        """See `engine.UserAgentBackend`. A learning rate is a variable of its optimizer; schedules are left out."""
+        """See `UserAgentEngine`. A learning rate is a variable of its optimizer; schedules are left out."""
         found = []
         for i, optimizer in enumerate(self.optimizers):
             attribute = {"beta1": "beta_1", "beta2": "beta_2"}.get(name, name)
             if name == "learning_rate" and isinstance(optimizer._learning_rate, keras.Variable):
                 found.append(learning_rate(optimizer))
             elif name != "learning_rate" and isinstance(vars(optimizer).get(attribute), int | float):
-                read = functools.partial(vars(optimizer).__getitem__, attribute)
-                found.append(OptimizerSetting(read, functools.partial(self._set_scalar, i, attribute)))
+                read = partial(vars(optimizer).__getitem__, attribute)
+                found.append(OptimizerSetting(read, partial(self._set_scalar, i, attribute)))
         return found
 
     def _set_scalar(self, i: int, name: str, value: float) -> None:
@@ -239,30 +284,35 @@ class KerasParts:
             self._scalars.append((i, name))
         vars(self.optimizers[i])[name] = float(np.float32(value))
 
-    def state(self) -> dict[str, Any]:
+    def _own_state(self) -> dict[str, Any]:
         """The variables of each optimizer, by position."""
-        found = [{str(i): value_of(v) for i, v in enumerate(optimizer.variables)} for optimizer in self.optimizers]
-        return {"optimizers": found}
+        value = KerasVariables.value
+        return {"optimizers": [{str(i): value(v) for i, v in enumerate(one.variables)} for one in self.optimizers]}
 
-    def check_state(self, stored: dict[str, Stored]) -> None:
-        """Raise CheckpointError where these are not the variables of such optimizers."""
+    def _check_own(self, stored: dict[str, Stored]) -> None:
         for optimizer, saved in zip(self.optimizers, stored["optimizers"].items(len(self.optimizers)), strict=True):
             values = saved.fields(str(i) for i in range(len(optimizer.variables)))
             for variable, value in zip(optimizer.variables, values.values(), strict=True):
-                own = value_of(variable)
+                own = KerasVariables.value(variable)
                 least = 0 if variable.name.endswith("velocity") or own.dtype.kind in "iu" else None  # squares, counts
                 value.array(own.dtype, own.shape, least, any_width=True)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Give the optimizers' variables back their values."""
+    def _restore_own(self, state: dict[str, Any]) -> None:
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             for i, variable in enumerate(optimizer.variables):
                 variable.assign(values[str(i)])
 
 
 def learning_rate(optimizer: Any) -> OptimizerSetting:
-    """The learning rate of an optimizer, which is a variable: nothing is compiled again when it changes."""
-    return OptimizerSetting(lambda: float(value_of(optimizer._learning_rate)), optimizer._learning_rate.assign)
+    """The learning rate of an optimizer, which is a variable: nothing is compiled again when it changes. ConfigError
+    where it follows a schedule."""
+    rate = optimizer._learning_rate
+    if not isinstance(rate, keras.Variable):
+        raise ConfigError(
+            f"The learning rate of the optimizer {optimizer.name!r} follows a schedule, {type(rate).__name__}; "
+            "expected a number, which the ramp replaces. Give it one, such as keras.optimizers.Adam(1e-3)."
+        )
+    return OptimizerSetting(lambda: float(KerasVariables.value(rate)), rate.assign)
 
 
 def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
@@ -281,69 +331,6 @@ def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
             f"The optimizer {optimizer.name!r} was made for other variables than those in param: it has trained "
             "another agent. Give each agent an optimizer of its own."
         )
-
-
-class Program(Protocol):
-    """What differs between the frameworks below Keras: see `solo.UserAgentBackend` for what it does."""
-
-    name: str
-    device: str
-    traces: int
-
-    def forget(self) -> None:
-        """Compile anew: variables were added."""
-
-    def act(self, observation: Any) -> Any: ...
-    def rewards(self, arguments: Any) -> Any: ...
-    def learn(self, arguments: Any, weight: np.ndarray) -> Any: ...
-    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]: ...
-
-
-class KerasAgentBackend:
-    """See `make_engine.UserAgentBackend`."""
-
-    busy: Busy = Busy()  # not read: XLA settles its threads when a process computes for the first time
-
-    def __init__(self, parts: KerasParts, program: Program):
-        self.variables: KerasVariables = parts.variables
-        self._parts, self._program = parts, program
-        self.trains: bool = bool(parts.optimizers)
-        self._prepared = False
-        self.name: str = program.name
-        self.device: str = program.device
-        computing = program.act, program.rewards, program.learn, program.gradients
-        self.act, self.rewards, self.learn, self.gradients = (_at_home(self.name, each) for each in computing)
-        self.optimizer_settings: Callable[[str], list[OptimizerSetting]] = parts.optimizer_settings
-        self.state, self.check_state, self.restore = parts.state, parts.check_state, parts.restore
-
-    @property
-    def traces(self) -> int:
-        """How often the loss was traced."""
-        return self._program.traces
-
-    def update_param(self) -> None:
-        """Call the agent's method, eagerly."""
-        with self.variables.explained():
-            self._parts.agent.update_param()
-
-    def prepare(self, arguments: Any) -> None:
-        """Call the loss once where networks that only it uses are not built."""
-        if not self._prepared:
-            first = tensors(each(lambda x: x[0], arguments))
-            recorder = PriorityRecorder(keras.ops.ones(length(first)))
-            if self.variables.build(lambda: Bound(self._parts.agent).copy({}, recorder)(*first)):
-                self._program.forget()
-            self._prepared = True
-
-
-def _at_home(framework: str, function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that computes on a framework, and raises ConfigError in forks of the process where that runs."""
-
-    def call(*arguments: Any) -> Any:
-        check_home(framework)
-        return function(*arguments)
-
-    return call
 
 
 def padded(tree: Any, rows: int) -> Any:

@@ -4,7 +4,7 @@ gradient steps with the user's optimizers."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -14,26 +14,22 @@ from torch import nn
 
 from etude.base import seeding
 from etude.base.checks import Stored
-from etude.base.cores import Busy
 from etude.base.errors import ConfigError
 from etude.engines.devices import threads_for
 from etude.engines.torch import limited
 from etude.networks.dense import Activation, Affine, Flatten, Layer
 from etude.protocols import Weights
-from etude.solo.engines.engine import AgentInterface, OptimizerSetting
+from etude.solo.engines.engine import AgentInterface, AgentVariables, OptimizerSetting, UserAgentEngine
 from etude.solo.engines.user_agent import (
     Bound,
     PriorityRecorder,
     acted,
     by_name,
-    check_trained,
     each,
-    explained,
-    find,
-    flat,
     grouped,
     hyperparameters,
     no_gradient,
+    of_numpy,
     read_losses,
     single,
 )
@@ -45,37 +41,11 @@ _ACTIVATIONS: dict[type, str] = {
 }  # fmt: skip
 
 
-class TorchVariables:
-    """The parameters and buffers that an agent's attributes hold. They are the user's own: their values are read and
-    written in place."""
+class TorchVariables(AgentVariables):
+    """The parameters and buffers that an agent's attributes hold."""
 
-    def __init__(self, agent: Any):
-        self.agent = agent
-        self._found = find(agent, (nn.Module, torch.Tensor))
-        self.by_name: dict[str, torch.Tensor] = {}
-        self.names_by_id: dict[int, str] = {}  # names by identity
-        for path, holder in self._found.items():
-            for name, variable in _variables(path, holder):
-                if self.names_by_id.setdefault(id(variable), name) == name:
-                    self.by_name[name] = variable
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Of all variables."""
-        return tuple(self.by_name)
-
-    @property
-    def trained(self) -> tuple[str, ...]:
-        """Of those in `param`."""
-        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, torch.Tensor)))
-
-    def name_of(self, variable: Any) -> str:
-        """The name of a variable."""
-        return self.names_by_id[id(variable)]
-
-    def read(self, names: Iterable[str]) -> Weights:
-        """These variables, in NumPy."""
-        return {name: self.by_name[name].detach().cpu().numpy().copy() for name in names}
+    kinds = (nn.Module, torch.Tensor)
+    variable = torch.Tensor
 
     @torch.no_grad()
     def write(self, weights: Weights) -> None:
@@ -83,12 +53,21 @@ class TorchVariables:
         for name, value in weights.items():
             self.by_name[name].copy_(torch.as_tensor(np.array(value)))
 
-    def holders(self) -> dict[str, dict[str, bool]]:
-        """See `engine.AgentVariables`."""
-        return {
-            path: {self.name_of(variable): variable.requires_grad for _, variable in _variables(path, holder)}
-            for path, holder in self._found.items()
-        }
+    @staticmethod
+    def value(variable: torch.Tensor) -> np.ndarray:
+        """See `AgentVariables`."""
+        return variable.detach().cpu().numpy().copy()
+
+    @staticmethod
+    def trainable(variable: torch.Tensor) -> bool:
+        """See `AgentVariables`."""
+        return variable.requires_grad
+
+    def _held(self, path: str, holder: Any) -> list[tuple[str, Any]]:
+        if isinstance(holder, torch.Tensor):
+            return [(path, holder)] if holder.is_leaf else []
+        named = (*holder.named_parameters(), *holder.named_buffers())
+        return [(f"{path}.{name}", value) for name, value in named]
 
     def modes(self) -> list[dict[str, Any]]:
         """The attributes of every module of the networks, of which "training" is one: to set it by name is slow."""
@@ -117,132 +96,111 @@ class TorchVariables:
         return None if not parts or None in parts else [one for part in parts for one in part or ()]
 
 
-def _variables(path: str, holder: nn.Module | torch.Tensor) -> list[tuple[str, torch.Tensor]]:
-    if isinstance(holder, torch.Tensor):
-        return [(path, holder)] if holder.is_leaf else []
-    named = (*holder.named_parameters(), *holder.named_buffers())
-    return [(f"{path}.{name}", value) for name, value in named]
+class TorchAgentEngine(UserAgentEngine):
+    """Eager gradient steps with the user's optimizers. seed: of torch's random numbers."""
 
-
-class TorchAgentBackend:
-    """See `make_engine.UserAgentBackend`."""
-
-    name: str = "torch"
-    traces: int = 0
-    busy: Busy = Busy()
+    name = "torch"
 
     def __init__(self, agent: Any, optimizers: Sequence[Any], interface: AgentInterface, seed: int):
-        self._agent, self._agents, self._optimizers = agent, interface.agents, tuple(optimizers)
-        self._update_targets = interface.update_targets
-        groups = grouped(agent, self._optimizers, torch.Tensor) if self._optimizers else []
-        self._groups = [[variable for variable in group if variable.requires_grad] for group in groups]
-        check_trained(agent, self._groups)
-        for optimizer, group in zip(self._optimizers, self._groups, strict=True):
+        groups = grouped(agent, optimizers, torch.Tensor)  # first: an iterator in param can be read once
+        super().__init__(TorchVariables(agent), groups, optimizers, interface)
+        for optimizer, group in zip(self.optimizers, self.groups, strict=True):
             _check_optimizer(optimizer, group)
-        self.variables: TorchVariables = TorchVariables(agent)
         self._device = next(iter(self.variables.by_name.values())).device
-        self.device: str = str(self._device)
-        self.trains: bool = bool(self._optimizers)
+        self.device = str(self._device)
         self._bound, self._trial = Bound(agent, "kept"), Bound(agent, "forgotten")
         self._modes = self.variables.modes()
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 
-    def act(self, observation: Any) -> Any:
-        """What `action` returns for [N, ...] arrays, in NumPy."""
+    def _act(self, observation: Any) -> Any:
         with self._threads(self.busy.acting), self._evaluating("action", "act"):
-            output = acted(self._agent, self._tensors(observation), self._agents)
-        return _arrays(output)
+            return _arrays(acted(self.agent, self._tensors(observation), self._interface.agents))
 
-    def rewards(self, arguments: Any) -> Any:
-        """What `reward_model` returns for [N, ...] arrays, in NumPy."""
+    def _rewards(self, arguments: Any) -> Any:
         with self._threads(self.busy.learning), self._evaluating("reward_model", "learn"):
-            return _arrays(self._agent.reward_model(*self._tensors(arguments)))
+            return _arrays(self.agent.reward_model(*self._tensors(arguments)))
 
-    def learn(self, arguments: Any, weight: np.ndarray) -> Any:
-        """(losses [k, L], td_error [k, B] or None, ratio [k, B] or None) of k gradient steps."""
+    def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
         inputs = self._tensors((arguments, weight))
         steps = []
         with self._threads(self.busy.learning):
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
-                    steps.append(self._step(each(operator.itemgetter(i), inputs), hyperparameters(self._agent)))
+                    steps.append(self._step(each(operator.itemgetter(i), inputs), hyperparameters(self.agent)))
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 
-    def gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        """See `engine.UserAgentBackend`."""
-        inputs, hyper, found = self._tensors((arguments, weight)), hyperparameters(self._agent), []
+    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+        inputs, hyper, found = self._tensors((arguments, weight)), hyperparameters(self.agent), []
         with self._threads(self.busy.learning):
             for i in range(len(weight)):
                 with self._drawing("learn"), torch.enable_grad():
                     row, own = each(operator.itemgetter(i), inputs)
                     losses = self._trial.copy(hyper, PriorityRecorder(own))(*row)
-                    found.append(self._gradients(read_losses(self._agent, losses, own, len(self._groups))))
+                    found.append(self._differentiated(read_losses(self.agent, losses, own, len(self.groups))))
         return [by_name([[one.cpu().numpy() for one in group] for group in gradients]) for gradients in found]
 
     def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
         """One of each group of parameters that an optimizer treats alike."""
-        groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
+        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
         found = [_setting(group, name) for group in groups]
         return [one for one in found if one is not None]
 
     def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
         arguments, weight = inputs
         recorder = PriorityRecorder(weight)
-        with explained(self._agent, "__call__"):
+        with self._explained("__call__"):
             found = self._bound.copy(hyper, recorder)(*arguments)
-        losses = read_losses(self._agent, found, weight, len(self._groups))
-        gradients = self._gradients(losses)
-        for optimizer, group, own in zip(self._optimizers, self._groups, gradients, strict=True):
+        losses = read_losses(self.agent, found, weight, len(self.groups))
+        gradients = self._differentiated(losses)
+        for optimizer, group, own in zip(self.optimizers, self.groups, gradients, strict=True):
             for variable, gradient in zip(group, own, strict=True):
                 # Fused optimizers walk both in memory order, and the gradient of a permuted kernel comes permuted.
                 variable.grad = gradient.contiguous() if variable.is_contiguous() else gradient
             optimizer.step()
             optimizer.zero_grad()
-        if self._update_targets:
+        if self._interface.update_targets:
             self.update_param()
         return torch.stack([loss.detach() for loss in losses]), recorder.td_error, recorder.ratio
 
-    def _gradients(self, losses: list[Any]) -> list[Any]:
+    def _differentiated(self, losses: list[Any]) -> list[Any]:
         """For each group the gradients of its own loss, all at the same values of the variables."""
         found = []
-        for i, group in enumerate(self._groups):
-            number, last = min(i, len(losses) - 1), i == len(self._groups) - 1
+        for i, group in enumerate(self.groups):
+            number, last = min(i, len(losses) - 1), i == len(self.groups) - 1
             if not losses[number].requires_grad:
-                raise no_gradient(self._agent, self.variables.name_of(group[0]), number, len(losses))
+                raise no_gradient(self.agent, self.variables.name_of(group[0]), number, len(losses))
             own = torch.autograd.grad(losses[number], group, retain_graph=not last, allow_unused=True)
             for variable, gradient in zip(group, own, strict=True):
                 if gradient is None:
-                    raise no_gradient(self._agent, self.variables.name_of(variable), number, len(losses))
+                    raise no_gradient(self.agent, self.variables.name_of(variable), number, len(losses))
             found.append(own)
         return found
 
-    def prepare(self, arguments: Any) -> None:
-        """Nothing: modules are whole when they are made."""
+    def _explanation(self, method: str, problem: Exception) -> Exception | None:
+        return of_numpy(self.agent, method, problem, "torch") if isinstance(problem, TypeError | RuntimeError) else None
 
     @torch.no_grad()
     def update_param(self) -> None:
         """Call the agent's method, without recording for gradients."""
-        self._agent.update_param()
+        self.agent.update_param()
 
-    def state(self) -> dict[str, Any]:
+    def _own_state(self) -> dict[str, Any]:
         """The optimizers, and the generators that torch's are seeded from."""
         generators = {name: seeding.generator_state(rng) for name, rng in self._random.items()}
-        return {"optimizers": [_plain(one.state_dict()) for one in self._optimizers], "generators": generators}
+        return {"optimizers": [_plain(one.state_dict()) for one in self.optimizers], "generators": generators}
 
-    def check_state(self, stored: dict[str, Stored]) -> None:
-        """Raise CheckpointError where these are not the states of such optimizers and generators."""
+    def _check_own(self, stored: dict[str, Stored]) -> None:
         generators = stored["generators"].fields(self._random)
         for generator in generators.values():
             seeding.check_generator(generator)
-        for optimizer, saved in zip(self._optimizers, stored["optimizers"].items(len(self._optimizers)), strict=True):
+        for optimizer, saved in zip(self.optimizers, stored["optimizers"].items(len(self.optimizers)), strict=True):
             _check_saved(optimizer, saved)
 
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`."""
+    def _restore_own(self, state: dict[str, Any]) -> None:
         for name, rng in self._random.items():
             seeding.restore_generator(rng, state["generators"][name])
-        for optimizer, saved in zip(self._optimizers, state["optimizers"], strict=True):
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
             moments = {int(number): _tensors_of(one) for number, one in saved["state"].items()}
             groups = [_tensors_of(group) for group in saved["param_groups"]]
             optimizer.load_state_dict({**saved, "state": moments, "param_groups": groups})
@@ -264,7 +222,7 @@ class TorchAgentBackend:
         for module in training:
             module["training"] = False
         try:
-            with self._drawing(purpose), explained(self._agent, method), torch.no_grad():
+            with self._drawing(purpose), self._explained(method), torch.no_grad():
                 yield
         finally:
             for module in training:
@@ -296,6 +254,22 @@ def _setting(group: dict[str, Any], name: str) -> OptimizerSetting | None:
     if not isinstance(group.get(key), int | float):
         return None
     return OptimizerSetting(lambda: float(group[key]), lambda value: group.update({key: value}))
+
+
+def learning_rates(optimizer: Any) -> list[OptimizerSetting]:
+    """Those of the groups of parameters, which may be tensors. Loading a state replaces the groups."""
+
+    def rate_of(i: int) -> OptimizerSetting:
+        def write(rate: float) -> None:
+            group = optimizer.param_groups[i]
+            if isinstance(group["lr"], int | float):
+                group["lr"] = rate
+            else:
+                group["lr"].fill_(rate)
+
+        return OptimizerSetting(lambda: float(optimizer.param_groups[i]["lr"]), write)
+
+    return [rate_of(i) for i in range(len(optimizer.param_groups))]
 
 
 def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:

@@ -22,6 +22,8 @@ def grouped(agent: Any, optimizers: Sequence[Any], kind: type) -> list[list[Any]
 
     kind: what a variable is. ConfigError where there are not as many lists as optimizers, or other things in them.
     """
+    if not optimizers:
+        return []
     if isinstance(agent.param, Iterator):
         agent.param = list(agent.param)
     given = list(agent.param)
@@ -67,31 +69,28 @@ def read_losses(agent: Any, found: Any, weight: Any, optimizers: int) -> list[An
     ConfigError where a loss has another shape, or there are neither as many as optimizers nor one.
     """
     losses = list(found) if isinstance(found, list | tuple) else [found]
-    name = type(agent).__name__
+    name, n = type(agent).__name__, weight.shape[0]
     if len(losses) not in (1, optimizers):
         raise ConfigError(
             f"{name}.__call__ returned {len(losses)} losses for {optimizers} optimizers; expected one loss for each "
             "optimizer, or one for all. Return as many losses as train was given optimizers."
         )
-    return [_averaged(name, loss, weight) for loss in losses]
-
-
-def _averaged(name: str, loss: Any, weight: Any) -> Any:
-    n = weight.shape[0]
-    if isinstance(loss, float | int | np.generic | np.ndarray) or loss is None:
-        raise ConfigError(
-            f"{name}.__call__ returned {loss!r} as a loss; expected an array computed from the networks, a scalar or "
-            f"one value per example, ({n},). Return the loss without turning it into a Python number or a NumPy array."
-        )
-    shape = tuple(loss.shape)
-    if shape == ():
-        return loss
-    if shape == (n,):
-        return ops.mean(loss * weight)
-    raise ConfigError(
-        f"{name}.__call__ returned a loss of shape {shape} for a batch of {n}; expected a scalar or one value per "
-        f"example, ({n},). Reduce the other axes, as with mean(loss, axis=-1)."
-    )
+    scalars = []
+    for loss in losses:
+        if isinstance(loss, float | int | np.generic | np.ndarray) or loss is None:
+            raise ConfigError(
+                f"{name}.__call__ returned {loss!r} as a loss; expected an array computed from the networks, a scalar "
+                f"or one value per example, ({n},). Return the loss without turning it into a Python number or a NumPy "
+                "array."
+            )
+        shape = tuple(loss.shape)
+        if shape not in ((), (n,)):
+            raise ConfigError(
+                f"{name}.__call__ returned a loss of shape {shape} for a batch of {n}; expected a scalar or one value "
+                f"per example, ({n},). Reduce the other axes, as with mean(loss, axis=-1)."
+            )
+        scalars.append(ops.mean(loss * weight) if shape else loss)
+    return scalars
 
 
 def no_gradient(agent: Any, variable: str, loss: int, losses: int) -> ConfigError:
@@ -113,20 +112,15 @@ def assign_param(targets: Iterable[Any], sources: Iterable[Any], tau: float = 1.
     shapes = [[tuple(variable.shape) for variable in variables] for variables in (targets, sources)]
     if shapes[0] != shapes[1]:
         raise NetworkError(f"assign_param got variables of shapes {shapes[0]} for {shapes[1]}; expected the same.")
-    if "torch" in sys.modules and any(isinstance(target, sys.modules["torch"].Tensor) for target in targets):
-        _follow_in_torch(targets, sources, tau)
+    torch: Any = sys.modules.get("torch")
+    if torch is not None and any(isinstance(target, torch.Tensor) for target in targets):
+        with torch.no_grad():
+            for target, source in zip(targets, sources, strict=True):
+                target.lerp_(source.detach(), tau)
         return
     for target, source in zip(targets, sources, strict=True):
         copies = isinstance(tau, float | int) and tau == 1.0
         target.assign(source if copies else target + tau * (source - target))
-
-
-def _follow_in_torch(targets: list[Any], sources: list[Any], tau: float) -> None:
-    import torch
-
-    with torch.no_grad():
-        for target, source in zip(targets, sources, strict=True):
-            target.lerp_(source.detach(), tau)
 
 
 _FRAMEWORKS = {"keras", "tensorflow", "jax", "jaxlib", "torch"}
@@ -300,15 +294,14 @@ class Bound:
 
     def key(self, hyper: dict[str, float]) -> Any:
         """What a trace of the agent's code holds as constants: compiled functions are good for one key."""
-        constants = sorted(self.read - hyper.keys() - {"prioritized_replay"})
-        own = vars(self.agent)
-        return tuple(hyper), tuple((name, self._constant(name, own)) for name in constants)
-
-    def _constant(self, name: str, own: dict[str, Any]) -> Any:
-        if name in own:
-            return _fingerprint(own[name], (id(self.agent),))
-        value = getattr(self.agent, name, None)  # a property, or an attribute of the class
-        return _fingerprint(value) if isinstance(value, (*_PLAIN, np.ndarray)) else None
+        own, constants = vars(self.agent), {}
+        for name in sorted(self.read - hyper.keys() - {"prioritized_replay"}):
+            if name in own:
+                constants[name] = _fingerprint(own[name], (id(self.agent),))
+            else:
+                value = getattr(self.agent, name, None)  # a property, or an attribute of the class
+                constants[name] = _fingerprint(value) if isinstance(value, (*_PLAIN, np.ndarray)) else None
+        return tuple(hyper), tuple(constants.items())
 
 
 def _fingerprint(value: Any, within: tuple[int, ...] = ()) -> Any:
@@ -342,48 +335,39 @@ def _held(value: Any) -> dict[str, Any]:
     return {name: part for name, part in ((own or {}) | (slots or {})).items() if name not in _NO_NETWORKS}
 
 
+MakeCopy = Callable[..., Any]  # from the scalars [H] of a trace, and perhaps a recorder, to a copy of the agent
+
+
 class Compiled:
     """A function of an agent's code that is compiled again only where a constant that its trace read has changed.
 
-    make(bound, names): the compiled function, whose traces read the agent through `bound` and take the hyperparameters
-    of these names as scalars in this order.
+    make: returns the compiled function, whose traces read the agent through the copies that it is given.
     """
 
-    def __init__(self, agent: Any, make: Callable[[Bound, tuple[str, ...]], Callable[..., Any]]):
+    def __init__(self, agent: Any, make: Callable[[MakeCopy], Callable[..., Any]]):
         self._bound, self._make = Bound(agent), make
         self._versions: dict[Any, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """Call it with `arguments` and, last, the hyperparameters [H] float32."""
-        hyper = hyperparameters(self._bound.agent)
-        key = self._bound.key(hyper)
+        given = hyperparameters(self._bound.agent)
+        names, key = tuple(given), self._bound.key(given)
+
+        def copy(hyper: Any, recorder: PriorityRecorder | None = None) -> Any:
+            return self._bound.copy({name: hyper[i] for i, name in enumerate(names)}, recorder)
+
         if key not in self._versions:
             if len(self._versions) == _VERSIONS:
                 del self._versions[next(iter(self._versions))]
-            self._versions[key] = self._make(self._bound, tuple(hyper))
+            self._versions[key] = self._make(copy)
         function, known = self._versions[key], len(self._bound.read)
-        result = function(*arguments, np.array(list(hyper.values()), np.float32))
+        result = function(*arguments, np.array(list(given.values()), np.float32))
         if len(self._bound.read) != known:  # this call traced: keys have more in them from now on
-            self._versions = {self._bound.key(hyper): function}
+            self._versions = {self._bound.key(given): function}
         return result
 
 
-class explained:
-    """Names the user's line where code of an agent in PyTorch gives a tensor to NumPy."""
-
-    def __init__(self, agent: Any, method: str):
-        self._agent, self._method = agent, method
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, kind: Any, problem: Any, trace: Any) -> None:
-        if not isinstance(problem, TypeError | RuntimeError):
-            return
-        if (error := _of_numpy(self._agent, self._method, problem, "torch")) is not None:
-            raise error from problem
-
-
-def _of_numpy(agent: Any, method: str, problem: BaseException, library: str) -> ConfigError | None:
+def of_numpy(agent: Any, method: str, problem: BaseException, library: str) -> ConfigError | None:
     """The error for a line of the agent that calls NumPy; None where its last one does not."""
     lines = [
         (frame.f_code.co_filename, number)
@@ -404,7 +388,7 @@ def _of_numpy(agent: Any, method: str, problem: BaseException, library: str) -> 
 
 def not_traceable(agent: Any, method: str, problem: Exception) -> ConfigError:
     """The error for code that needs numbers where there are only the symbols of a trace."""
-    if method != "update_param" and (found := _of_numpy(agent, method, problem, "keras.ops")):
+    if method != "update_param" and (found := of_numpy(agent, method, problem, "keras.ops")):
         return found
     first = str(problem).splitlines()[0]
     if method == "update_param":

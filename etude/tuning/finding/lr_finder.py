@@ -12,9 +12,8 @@ from etude.report.plots import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback
-from etude.solo.engines.optimizers import LearningRates
 from etude.solo.settings import StrategyArguments
-from etude.solo.temporary import temporary
+from etude.solo.training import LearningRates, temporary
 from etude.tuning.finding.ramp import (
     FEWEST,
     LRSuggestion,
@@ -52,11 +51,11 @@ def follow_ramp_with_agent(
     """Train with the rates of a ramp, until it ends or so many episodes are played, and undo it. Fills the record; what
     an agent or its environment raises is raised here, but for losses that are not finite."""
     given = None if strategy is None else StrategyArguments(strategy)
-    with temporary(agent, agent._options(options), given) as training:
+    with temporary(agent, agent._options(options), given) as train:
         optimizers = agent.optimizer if isinstance(agent.optimizer, list | tuple) else [agent.optimizer]
         callback = RampedMinibatches(LearningRates(agent.framework, optimizers), record)
         try:
-            training.run(episodes, [callback])
+            train(episodes, [callback])
         except RampEnded:
             pass
         except NumericalError as error:

@@ -22,11 +22,10 @@ from etude.run import Run
 from etude.run.copies import described_like, take_weights
 from etude.solo.agent import RL, SessionState
 from etude.solo.callbacks import AgentCallback
-from etude.solo.engines import load_weights, weights
-from etude.solo.engines.optimizers import backend_of
+from etude.solo.engines import backend_of, load_weights, weights
 from etude.solo.files import AgentCopy
 from etude.solo.settings import StrategyArguments
-from etude.solo.temporary import plain_attributes, temporary
+from etude.solo.training import plain_attributes, temporary
 from etude.training.description import RunDescription
 from etude.tuning.executors import ProcessExecutor
 from etude.tuning.finding.ramp import Metric
@@ -115,12 +114,12 @@ class AgentCandidate(NamedTuple):
         """See `Candidate`."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
-        with temporary(self.agent, self.agent._options(limits.options), given, **begin) as training:
+        with temporary(self.agent, self.agent._options(limits.options), given, **begin) as train:
             try:
                 load_weights(self.agent, self.weights)
             except NetworkError:
                 record.own_weights = True
-            if training.run(limits.episodes, [RecordedEpisodes(record, watch)]) == "interrupted":
+            if train(limits.episodes, [RecordedEpisodes(record, watch)]) == "interrupted":
                 raise KeyboardInterrupt
 
 

@@ -122,11 +122,11 @@ def test_agents_of_ones_own_leave_cores_to_workers_that_collect_while_they_learn
     agent = agent_for(engine_name)
     agent.set(**discrete())
     train(agent, engine_name, 1, processes=1, parallel_store_and_training=overlap)
-    assert agent._session_state.session.learner.engine._backend.busy == (0, overlap)
+    assert agent._session_state.session.learner.engine.busy == (0, overlap)
 
 
 def test_agents_of_ones_own_leave_cores_to_workers_that_step(engine_name):
     agent = agent_for(engine_name, "DQN", NotDense)
     agent.set(**discrete())
     train(agent, engine_name, 1, processes=1)
-    assert agent._session_state.session.learner.engine._backend.busy == (1, 0)
+    assert agent._session_state.session.learner.engine.busy == (1, 0)

@@ -10,8 +10,8 @@ import numpy as np
 
 from etude.base.data import Batch
 from etude.base.spaces import Box, Discrete, Spaces
-from etude.solo.conversion import unchanged
 from etude.solo.engines import AgentInterface, make_engine
+from etude.solo.learner import unchanged
 
 S, A = 3, 2
 SPACES = Spaces(Box(-1.0, 1.0, (S,), np.float32), Discrete(A))

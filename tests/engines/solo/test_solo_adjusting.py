@@ -1,6 +1,5 @@
 """`adjust` and its relatives: which hyperparameters of an agent move, in which direction, and where they are used."""
 
-import dataclasses
 import functools
 
 import cloudpickle
@@ -122,7 +121,7 @@ def test_batches_are_divided_over_replicas_whatever_their_size(align, sizes, eng
     once(engine_name)
     agent = prioritised(batch=12, episodes=5)
     adjuster = agent._session_state.session.adjuster
-    adjuster._knobs = dataclasses.replace(adjuster._knobs, replicas=2 if align is None else 3)
+    adjuster.replicas = 2 if align is None else 3
     least = {"min": 1, "max": 24, "align": align}
     found = []
     for target in (1e6, 1e-6):

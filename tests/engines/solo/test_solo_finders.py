@@ -12,7 +12,7 @@ from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
-from etude.solo.engines.optimizers import LearningRates
+from etude.solo.training import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
 from etude.tuning.finding.parallel import SentAgentCandidate
 

@@ -94,7 +94,7 @@ def test_weights_have_stable_names_and_can_be_loaded_one_by_one(engine_name):
     other.load({name: engine.weights([name])[name]})
     after = other.weights()
     assert [key for key in after if not np.array_equal(after[key], before[key])] == [name]
-    other.load_parameters(engine.parameters())
+    other.variables.load_trained(engine.parameters())
     assert differences(other.parameters(), engine.parameters()) == []
     assert {key.split(".")[0] for key in other.parameters()} == {"actor", "critic"}
 
@@ -126,7 +126,7 @@ def test_weights_that_do_not_fit_are_named(engine_name):
     with pytest.raises(NetworkError, match=rf"{name}.* has shape \(5,\); the agent's has"):
         engine.load({name: np.zeros(5, np.float32)})
     with pytest.raises(NetworkError, match=f"lack '{name}', which param of DQN holds"):
-        engine.load_parameters({})
+        engine.variables.load_trained({})
 
 
 def test_a_state_of_torch_is_no_state_of_keras(engine_name):
