@@ -131,14 +131,14 @@ class Collector:
     def template(self) -> Template:
         """The shapes and types of a row: found by acting once, with noise of its own."""
         if self._template is None:
-            observation = self._first_observation()
+            observation, space = self._first_observation(), self.environments.spaces.action
             # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
-            noise = self._explorer_of_run.draw(np.random.default_rng(0), len(self.columns), self._action_space)
+            noise = self._explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
             state = np.full_like(self._explorer_state, np.nan)
             output = with_state(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
             choice = self._explorer(output, noise, 0, state)
             sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
-            if isinstance(self._action_space, Box) and sampled and CLIPPED not in choice.extras:
+            if isinstance(space, Box) and sampled and CLIPPED not in choice.extras:
                 choice.extras[SAMPLED_ACTION] = choice.action
             if self.actor.state_size and self._state_recorded:
                 choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
@@ -148,10 +148,6 @@ class Collector:
                 choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
             self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
-
-    @property
-    def _action_space(self) -> Any:
-        return self.environments.spaces.action
 
     def _first_observation(self) -> Tree:
         if self._observation is None:
@@ -191,7 +187,7 @@ class Collector:
     def draw(self, steps: int, positions: tuple[int, ...]) -> np.ndarray:
         """Noise [steps, n, k]. Each environment has its own generator, so that results do not depend on the number of
         workers."""
-        space = self._action_space
+        space = self.environments.spaces.action
         return np.stack([self._draws[i](self._generators[i], steps, space) for i in positions], axis=1)
 
     def generators(self, positions: tuple[int, ...]) -> list[Any]:
@@ -201,7 +197,7 @@ class Collector:
     def rewind(self, i: int, state: Any, steps: int) -> None:
         """Put the generator of the environment at position i where drawing `steps` from `state` would leave it."""
         self._generators[i].bit_generator.state = state
-        self._draws[i](self._generators[i], steps, self._action_space)
+        self._draws[i](self._generators[i], steps, self.environments.spaces.action)
 
     def take_restarted(self, positions: tuple[int, ...]) -> np.ndarray:
         """Whether the next row of each does not continue the last one, [n] bool; cleared by the call."""

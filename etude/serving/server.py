@@ -299,9 +299,13 @@ class PolicyServer:
         own.waiting.append((time.monotonic(), waits))
         return await waits
 
-    async def _steps(self, body: dict[str, Any]) -> Answer:
+    def _check_local(self) -> None:
+        """Refuse what only clients ask that act for themselves, where none can."""
         if self._local is not None and "refused" in self._local:
             raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
+
+    async def _steps(self, body: dict[str, Any]) -> Answer:
+        self._check_local()
         name = body.get("episode")
         if not isinstance(name, str):
             raise Refused(422, f"episode: expected a name; got {name!r:.80}.")
@@ -312,8 +316,7 @@ class PolicyServer:
         return await self.post("steps", body, name)
 
     async def _weights(self, query: dict[str, Any]) -> Answer:
-        if self._local is not None and "refused" in self._local:
-            raise Refused(422, f"Clients do not act for themselves here: {self._local['refused']}")
+        self._check_local()
         try:
             post = Post("weights", "", after=int(query.get("after", -1)))
         except ValueError:

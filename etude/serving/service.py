@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -61,8 +62,8 @@ class ServedPolicy(PolicyServer):
         """Those of clients, below this prefix, and one for single observations."""
 
         async def act(body: dict[str, Any]) -> Answer:
-            inputs = self._inputs(body)
-            outputs = self._act([inputs], [_Playing()])
+            post = self._parsed("", "act", body, 0.0)
+            outputs = self._act([post.observation], [_Playing()])
             shown = {
                 name: [x if np.isfinite(x) else None for x in value[0].ravel().tolist()]
                 for name, value in outputs.items()
@@ -73,19 +74,18 @@ class ServedPolicy(PolicyServer):
         own = Route("POST", "/v1/act", "Ask for the action of an observation that begins an episode.", act)
         return [replace(route, path=prefix + route.path) for route in (*self._routes(), own)]
 
-    def attach(self, http: HttpServer) -> None:
+    def attach(self, server: HttpServer) -> None:
         """Take what comes in at this server."""
-        self._http = http
+        self._http = server
 
     def start(self) -> None:
         """Answer it."""
-        threading.Thread(target=self._serve, name="etude-service", daemon=True).start()
 
-    def _serve(self) -> None:
-        try:
-            self.serve(self._answer)
-        except EtudeError:  # the server was closed
-            return
+        def serve() -> None:
+            with suppress(EtudeError):  # the server was closed
+                self.serve(self._answer)
+
+        threading.Thread(target=serve, name="etude-service", daemon=True).start()
 
     @property
     def open(self) -> int:
@@ -99,10 +99,6 @@ class ServedPolicy(PolicyServer):
         if post.kind == "act":
             post.observation = self._arrays(body)
         return post
-
-    def _inputs(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
-        super()._parsed("", "act", body, 0.0)
-        return self._arrays(body)
 
     def _arrays(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
         """An observation [1, ...] by the names of the policy's inputs."""
