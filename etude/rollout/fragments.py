@@ -360,7 +360,7 @@ class StepsRollout(ABC):
     def __init__(self, spaces: Spaces, columns: Sequence[int]):
         self.spaces: Spaces = spaces
         self.environments: int = len(columns)
-        self._columns = columns
+        self._columns, self._everyone = columns, tuple(range(len(columns)))
         self._ahead: Ahead | None = None
 
     def collect(
@@ -375,7 +375,7 @@ class StepsRollout(ABC):
 
         stride: environment steps that the run takes in a time step, where other processes collect, too.
         """
-        positions = tuple(range(self.environments) if environments is None else environments)
+        positions = self._everyone if environments is None else tuple(environments)
         found = self._take_ahead()
         if found is None or not answers(found, steps, [self._columns[i] for i in positions]):
             self._drop(found)

@@ -118,10 +118,15 @@ class Rows:
     def place(self, other: Rows, start: int, columns: slice) -> None:
         """Copy the time steps of `other` to these columns, from time step `start` on."""
         steps, n = len(other.reward), columns.stop - columns.start
-        for name in ROWS:
-            taken = steps + (name == "observation")
-            some = trees.rows(getattr(other, name), (slice(0, taken), slice(0, n)))
-            trees.put(getattr(self, name), (slice(start, start + taken), columns), some)
+        here, there = (slice(start, start + steps), columns), (slice(0, steps), slice(0, n))
+        one_more = (slice(start, start + steps + 1), columns)
+        trees.put(self.observation, one_more, trees.rows(other.observation, (slice(0, steps + 1), there[1])))
+        self.action[here] = other.action[there]
+        self.reward[here] = other.reward[there]
+        self.terminated[here] = other.terminated[there]
+        self.truncated[here] = other.truncated[there]
+        for name, value in self.extras.items():
+            value[here] = other.extras[name][there]
 
     def between(self, columns: slice | list[int], times: slice = slice(None)) -> Rows:
         """Some columns, and some time steps of them; the arrays of slices are shared, not copied."""
@@ -132,10 +137,20 @@ class Rows:
 
         ends: sorted by t, then n. columns: the numbers of the environments.
         """
-        steps = len(self.reward)
-        rows = {name: getattr(self, name) for name in ROWS} | {"extras": dict(self.extras)}
-        rows["observation"], following = (trees.rows(self.observation, at) for at in (slice(0, steps), steps))
-        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
+        return Steps(
+            trees.rows(self.observation, slice(0, len(self.reward))),
+            self.action,
+            self.reward,
+            self.terminated,
+            self.truncated,
+            trees.rows(self.observation, len(self.reward)),
+            ends.observation,
+            ends.index,
+            columns,
+            restarted,
+            dict(self.extras),
+            ends.episodes,
+        )
 
 
 def joined(parts: Sequence[Steps]) -> Steps:
