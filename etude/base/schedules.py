@@ -126,7 +126,8 @@ def at(value: float | Linear, step: int, total: int, over: int = 0) -> float:
 
 def all_at(config: Any, names: Iterable[str], step: int, total: int, over: int = 0) -> dict[str, float]:
     """The values of these fields of a config, such as `gamma` or `optimizer.beta1`, by name; see `at`."""
-    return {name: at(attrgetter(name)(config), step, total, over) for name in names}
+    given = {name: attrgetter(name)(config) for name in names}
+    return {name: value if type(value) is float else at(value, step, total, over) for name, value in given.items()}
 
 
 def schedule(text: str) -> float | Linear:

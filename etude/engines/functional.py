@@ -146,10 +146,11 @@ class FunctionalEngine:
         self._state, summary, td_error = self._learn(self._state, *inputs)
         losses, metrics = self._compiler._names
         reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
-        due = self.layout.times_due(self._done, k, hyper)
         for name in self._compiler._rare & reported.keys():
             mean = reported.pop(name)
-            if due:  # the mean over the gradient steps at which it was reported
+            if due := self.layout.times_due(
+                self._done, k, hyper
+            ):  # the mean over the gradient steps at which it was reported
                 reported[name] = mean * k / due
         self._done += k
         errors = None if td_error is None else self.backend.numpy(td_error)

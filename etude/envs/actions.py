@@ -87,7 +87,7 @@ class _IntegerActions:
         self.space = from_zero(space)
 
     def convert(self, action: np.ndarray) -> np.ndarray:
-        return np.array(self.converted(action))
+        return np.array(action if self._start is None else action + self._start, self._cast_to)
 
     def converted(self, action: Any) -> Any:
         return ops.cast(action if self._start is None else action + self._start, self._cast_to)

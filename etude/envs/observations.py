@@ -431,8 +431,10 @@ class Observations:
                 for position, info in enumerate(infos):
                     if ACTION_MASK in info:
                         raise Mismatch(position, ACTION_MASK, LATE_MASK)
-            return self._check_mask(self._root.gather(values))
-        return self._check_mask(self._join(self._root.gather(values), [info.get(ACTION_MASK) for info in infos]))
+            tree = self._root.gather(values)
+        else:
+            tree = self._join(self._root.gather(values), [info.get(ACTION_MASK) for info in infos])
+        return self._check_mask(tree) if self.masked else tree
 
     def batch(self, values: Any, infos: dict[str, Any]) -> Tree:
         """Observations [n, ...] from a vectorised simulator, in new arrays. Raises Mismatch."""
@@ -440,8 +442,9 @@ class Observations:
         if self._mask is None:
             if not self.masked and ACTION_MASK in infos:
                 raise Mismatch(0, ACTION_MASK, LATE_MASK)
-            return self._check_mask(tree)
-        return self._check_mask(self._join(tree, [mask_of(infos, i) for i in range(len(trees.leaves(tree)[0]))]))
+        else:
+            tree = self._join(tree, [mask_of(infos, i) for i in range(len(trees.leaves(tree)[0]))])
+        return self._check_mask(tree) if self.masked else tree
 
     def converted(self, tree: Any, mask: Any = None) -> Tree:
         """What `batch` makes of valid arrays [n, ...] and the masks [n, flags] of infos, over `ops`."""
@@ -467,11 +470,10 @@ class Observations:
         return {ACTION_MASK: self._mask.gather(flat), **tree}
 
     def _check_mask(self, tree: Tree) -> Tree:
-        if self.masked:
-            legal = tree[ACTION_MASK].reshape(len(tree[ACTION_MASK]), -1).any(1)
-            if not legal.all():
-                message = "allows no action at all; end the episode with terminated=True when there is none left"
-                raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
+        legal = tree[ACTION_MASK].reshape(len(tree[ACTION_MASK]), -1).any(1)
+        if not legal.all():
+            message = "allows no action at all; end the episode with terminated=True when there is none left"
+            raise Mismatch(int(np.argmin(legal)), ACTION_MASK, message)
         return tree
 
 

@@ -346,8 +346,13 @@ class LoopEnvironments(NotingEnvironments):
             raise
         except RAISED as problem:
             raise self._explain(places[i], result, problem) from cause_of(problem)
-        observation = self._gather(raws, infos, places)
-        numbers, self.scores = self._numbers(rewards, places)
+        try:
+            observation = self._layout.observations.gather(raws, infos)
+            numbers, self.scores = self._rewards.gather(rewards)
+        except Mismatch as problem:
+            raise self._where(places[problem.position]).mismatch(problem) from None
+        except WrongValue as problem:
+            raise self._where(places[problem.position]).fault(str(problem)) from None
         if self.info_names:
             self.info = self._numbers_of_info([last.get(i, info) for i, info in enumerate(infos)], places)
         if n == len(self._envs):
@@ -449,12 +454,6 @@ class LoopEnvironments(NotingEnvironments):
             return self._layout.observations.gather(raws, infos)
         except Mismatch as problem:
             raise self._where(places[problem.position]).mismatch(problem) from None
-
-    def _numbers(self, rewards: list[Any], places: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        try:
-            return self._rewards.gather(rewards)
-        except WrongValue as problem:
-            raise self._where(places[problem.position]).fault(str(problem)) from None
 
     def _numbers_of_info(self, infos: list[dict[str, Any]], places: Sequence[int]) -> np.ndarray:
         try:

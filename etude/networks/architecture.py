@@ -178,24 +178,24 @@ class Architecture:
             x = self._hidden(values, layer, x)
         if not self._heads:
             return x
-        outputs = [self._head(values, head, x) for head in self._heads]
+        outputs = []
+        for *hidden, last in self._heads:
+            y = x
+            for layer in hidden:
+                y = self._hidden(values, layer, y)
+            outputs.append(self._affine(values, last, y))
         if len(outputs) == 1:
             return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
         value = ops.reshape(outputs[0], (-1, 1, *self.shape[1:]))
         advantage = ops.reshape(outputs[1], (-1, *self.shape))
         return value + advantage - ops.mean(advantage, 1, keepdims=True)
 
-    def _head(self, values: Mapping[str, Any], layers: list[Dense], x: Any) -> Any:
-        for layer in layers[:-1]:
-            x = self._hidden(values, layer, x)
-        return self._affine(values, layers[-1], x)
-
     def _hidden(self, values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
         y = self._activation(self._affine(values, layer, x))
         return ops.concatenate([x, y], -1) if layer.skip else y
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
-        features = [convert(at(observation, path)) for path, convert in self._vectors]
+        features = [convert(at(observation, path) if path else observation) for path, convert in self._vectors]
         for path, image, layers, size in self._images:
             x = image(at(observation, path))
             for layer in layers:

@@ -215,7 +215,7 @@ class Normaliser(Part):
         self.frozen: frozenset[str] = frozenset(self.variables)
 
     def __call__(self, observation: Tree = None) -> Tree:
-        return normalise(self.variables, self.parts, observation)
+        return normalise(self.variables, self.parts, observation) if self.parts else observation
 
     def part(self, path: tuple[str, ...], observation: Tree) -> Tree:
         """The part of the observations under a path, normalised; there are no other parts."""

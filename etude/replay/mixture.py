@@ -193,15 +193,13 @@ class RecordedTerms:
     """
 
     def __init__(self, buffers: dict[str, Buffer], sizes: dict[str, int]):
-        self._buffers, self._sizes = buffers, sizes
-
-    def __bool__(self) -> bool:
-        return bool(self._buffers)
+        self.buffers: dict[str, Buffer] = buffers
+        self._sizes = sizes
 
     def added_to(self, batches: Batch, k: int, hyper: dict[str, float]) -> Batch:
         """k batches with as many of the recorded transitions of each term, in the extra that holds these."""
         drawn: dict[str, Any] = {}
-        for name, buffer in self._buffers.items():
+        for name, buffer in self.buffers.items():
             buffer.adjust(hyper)
             sampled = buffer.sample(k, self._sizes[name])
             drawn[name] = {field: getattr(sampled, field) for field in FIELDS}
@@ -209,17 +207,17 @@ class RecordedTerms:
 
     def state(self) -> dict[str, Any]:
         """The transitions, and the generators that they are drawn with."""
-        return {name: buffer.state() for name, buffer in self._buffers.items()}
+        return {name: buffer.state() for name, buffer in self.buffers.items()}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
-        held = saved.fields(self._buffers)
-        for name, buffer in self._buffers.items():
+        held = saved.fields(self.buffers)
+        for name, buffer in self.buffers.items():
             buffer.check_state(held[name])
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
-        for name, buffer in self._buffers.items():
+        for name, buffer in self.buffers.items():
             buffer.restore(state[name])
 
 

@@ -120,8 +120,8 @@ class Whole:
 
     def write(self, where: Where, pending: Where, steps: Steps) -> None:
         """Store the observations of `steps` at `where` and those that follow at `pending`."""
-        self.put(where, flat(self.kept, steps.observation))
-        self.put(pending, steps.next_observation)
+        trees.put(self.kept, where, flat(self.kept, steps.observation))
+        trees.put(self.kept, pending, steps.next_observation)
 
     def put(self, where: Where, values: Tree) -> None:
         trees.put(self.kept, where, values)

@@ -33,13 +33,12 @@ from etude.training.assembly.described import check_algorithm, describe, with_ow
 from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
 from etude.training.assembly.parts import run_parts
 from etude.training.assembly.replicas import check_alike, given_directory
-from etude.training.callbacks import CallbackList, as_list, called_in, stopped_by
+from etude.training.callbacks import CallbackList, Metric, Metrics, as_list, called_in, stopped_by
 from etude.training.description import Environment, Execution, RunDescription, advise, forms_of_run
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
 from etude.training.loop import Loop
-from etude.training.metrics import Metric, Metrics
 from etude.training.schedule import DEFAULTS, Schedule, whole_number
 from etude.training.sources import Sources
 
@@ -235,7 +234,7 @@ class Run:
         advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         try:
-            with obeying_signals(self.stop, self._loop.request_save), self._loop.processes.guarded():
+            with obeying_signals(self.stop, self._loop.request_save), self._loop.guarded():
                 for event in self.history.recorded(self._steps(steps, plan)):
                     called(event)
             return event  # type: ignore[return-value]  # the last one is Finished
@@ -455,5 +454,5 @@ class Run:
         return self
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        self._loop.processes.failed(error)
+        self._loop.failed(error)
         self.close()

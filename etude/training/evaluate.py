@@ -188,40 +188,31 @@ def evaluate_with(function: EvaluationFunction, run: Any, step: int, target: flo
 
     Raises CallbackError where it raises, or returns something else.
     """
-    found = _called(function, run, step)
-    if target is not None and not found.returns:
-        raise CallbackError(
-            f"Evaluation function {_name(function)} returned no returns at step {step:,}, and target = {target} is "
-            "compared with their mean. Return {'returns': [...], ...}, or leave the target out."
-        )
-    return found
-
-
-def _called(function: EvaluationFunction, run: Any, step: int) -> Evaluation:
-    name = _name(function)
+    name = getattr(function, "__name__", type(function).__name__)
     try:
         found = function(run)
     except Exception as error:
         raised = f"Evaluation function {name} raised {explain_error(error)} at step {step:,}."
         raise CallbackError(raised, error) from None
-    if isinstance(found, Evaluation):
-        return found
-    given = dict(found) if isinstance(found, Mapping) else {"returns": found}
-    returns = _returns(given.pop("returns", ()))
-    metrics = {key: number for key, value in given.items() if (number := _number(value)) is not None}
-    wrong = [key for key in given if key not in metrics or not isinstance(key, str) or key in ("", *RESERVED)]
-    if returns is None or wrong or not (returns or metrics):
-        got = f"{wrong[0]!r}: {given[wrong[0]]!r}" if wrong else repr(found)
+    if not isinstance(found, Evaluation):
+        given = dict(found) if isinstance(found, Mapping) else {"returns": found}
+        returns = _returns(given.pop("returns", ()))
+        metrics = {key: number for key, value in given.items() if (number := _number(value)) is not None}
+        wrong = [key for key in given if key not in metrics or not isinstance(key, str) or key in ("", *RESERVED)]
+        if returns is None or wrong or not (returns or metrics):
+            got = f"{wrong[0]!r}: {given[wrong[0]]!r}" if wrong else repr(found)
+            raise CallbackError(
+                f"Evaluation function {name} returned {got[:200]} at step {step:,}; expected the returns of episodes "
+                "(numbers), an Evaluation, or a dict of numbers by name, in which 'returns' may hold the returns of "
+                f"episodes. Names other than {', '.join(RESERVED)}."
+            )
+        found = Evaluation(returns, (), metrics=metrics)
+    if target is not None and not found.returns:
         raise CallbackError(
-            f"Evaluation function {name} returned {got[:200]} at step {step:,}; expected the returns of episodes "
-            "(numbers), an Evaluation, or a dict of numbers by name, in which 'returns' may hold the returns of "
-            f"episodes. Names other than {', '.join(RESERVED)}."
+            f"Evaluation function {name} returned no returns at step {step:,}, and target = {target} is compared with "
+            "their mean. Return {'returns': [...], ...}, or leave the target out."
         )
-    return Evaluation(returns, (), metrics=metrics)
-
-
-def _name(function: EvaluationFunction) -> str:
-    return getattr(function, "__name__", type(function).__name__)
+    return found
 
 
 def _returns(given: Any) -> tuple[float, ...] | None:

@@ -1,7 +1,9 @@
-"""The learning half of a run: what happens to steps once they are collected."""
+"""The learning half of a run: what happens to steps once they are collected, and what the rules of a config (`adapt`)
+do at the end of each learning phase."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import time
 import warnings
@@ -11,23 +13,101 @@ from typing import Any
 
 import numpy as np
 
+from etude.adapt.adaptation import Adaptation, LearningPhase, UnusableSignal
 from etude.agent import Agent
+from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps
+from etude.base.data import Batch, CollectedSteps, CollectRequest, PolicyVersion, Steps, Update
+from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.config import RolloutConfig
 from etude.engines.updates import GradientSource
 from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
-from etude.replay import RecordedTerms
+from etude.replay import Buffer, Prioritised, RecordedTerms
 from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
-from etude.training.adapting import Adapting
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue, check_progress
+
+
+class Adapting:
+    """What a learner asks for the present values of hyperparameters, and tells how it learned.
+
+    schedule_for: the schedule of updates that a config describes. sizes: see `Adaptation`.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        engine: Engine,
+        schedule_for: Callable[[Any], UpdateSchedule],
+        replay: Replay,
+        sizes: tuple[str, ...] = (),
+    ):
+        self.rules: Adaptation = Adaptation(config.adapt, config, engine.layout.hyper, sizes)
+        self._config, self._engine = config, engine
+        self._schedule_for, self._replay = schedule_for, replay
+
+    def floats(self, given: Mapping[str, float]) -> dict[str, float]:
+        """The present values of floats that schedules have at `given`."""
+        return self.rules.floats(given)
+
+    def trim(self) -> None:
+        """Forget the rows beyond the present `buffer_size`, where a rule changes it."""
+        if (keep := self.rules.counts().get("buffer_size")) is not None:
+            self._replay.trim(keep)
+
+    def _priorities(self) -> np.ndarray | None:
+        """Those of all stored rows; None where rows are drawn without."""
+        if isinstance(self._replay, Buffer) and isinstance(self._replay.selector, Prioritised):
+            return self._replay.selector.all_priorities(self._replay.ring)
+        return None
+
+    def update_schedule(self) -> UpdateSchedule:
+        """With the present whole numbers. ConfigError where the config refuses them."""
+        return self._schedule_for(dataclasses.replace(self._config, **self.rules.counts()))
+
+    def observe(
+        self, step: int, batches: Batch, update: Update, metrics: Mapping[str, float], given: Mapping[str, float]
+    ) -> tuple[Adjusted, ...]:
+        """The changes after a learning phase. batches: the last [k, n, ...] that were learned from, and their update.
+        given: the floats, as schedules have them."""
+        errors = batches.extras.get("advantage") if update.td_error is None else update.td_error
+        phase = LearningPhase(
+            step, metrics, self._priorities, errors, update.ratio,
+            lambda parts: self._gradients(batches, parts, self.floats(given)),
+        )  # fmt: skip
+        return self.rules.observe(phase, given)
+
+    def _gradients(self, batches: Batch, parts: int, hyper: dict[str, float]) -> tuple[list[Weights], int]:
+        """The gradients of parts of the first of the batches, and how large a part is, in the units of the
+        config's field."""
+        size = batches.weight.shape[1] // parts
+        if not size:
+            raise UnusableSignal(f"a batch of {batches.weight.shape[1]} has no {parts} parts")
+        whole: dict[str, Any] = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
+        found = []
+        for i in range(parts):
+            at = 0, slice(i * size, (i + 1) * size)  # of the first batch
+            part = {name: value if value is None else trees.rows(value, at) for name, value in whole.items()}
+            found.append(self._engine.gradients(Batch(**part), hyper)[0])  # type: ignore[arg-type]
+        # `minibatch_size` counts steps, also where examples are sequences or whole rollouts.
+        return found, size * (self._config.example_length if isinstance(self._config, RolloutConfig) else 1)
+
+
+def refuse_rules(config: Any) -> None:
+    """Raise ConfigError where a config has rules, for kinds of learning that cannot follow them."""
+    if config.adapt:
+        raise ConfigError(
+            f"{type(config).__name__}: adapt has {len(config.adapt)} rules, and the gradients of this algorithm do not "
+            "come from losses on batches. Leave adapt out, or use an algorithm whose learner computes the losses."
+        )
+
 
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
@@ -135,8 +215,11 @@ class Learner:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
         self._waiting, self._unseen = [], ()
         self.progress.count(steps)
-        self._draw_noise(self.update_schedule.updates_due(self.progress, self.replay))  # a phase that would be due
-        self.update_schedule.after_updates(self.replay)
+        due = self.update_schedule.updates_due(self.progress, self.replay)  # a phase that would be due
+        if self._draws_noise:
+            self._draw_noise(due)
+        if self.update_schedule.forgets:
+            self.replay.clear()
 
     def store(self, steps: CollectedSteps, buffer: Replay | None = None) -> None:
         """Add steps to the replay, or to this buffer of it."""
@@ -156,53 +239,50 @@ class Learner:
     def learn_if_due(self) -> Learned | None:
         """A learning phase, if one is due."""
         due = self.update_schedule.updates_due(self.progress, self.replay)
-        learned = self.learn(due) if due.gradient_steps else None
-        if learned is not None:
-            self.update_schedule.after_updates(self.replay)
-        self._draw_noise(due)
-        return learned
-
-    def _draw_noise(self, due: UpdatesDue) -> None:
-        self.explores_anew = self._draws_noise and bool(due.gradient_steps or due.steps)
-        if self.explores_anew:
-            self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
-
-    def learn(self, due: UpdatesDue) -> Learned:
-        """The gradient steps that are due."""
-        began = time.perf_counter()
-        losses, metrics, adjusted = self._learn(due)
-        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
-            self.engine.load(moved)
-        if self.rewriters is not None:
-            metrics |= self.rewriters.metrics()
-        self.progress.gradient_steps += due.gradient_steps
-        seconds = time.perf_counter() - began
-        return Learned(self.progress.step, self.progress.gradient_steps, losses, metrics, seconds, adjusted)
-
-    def _learn(self, due: UpdatesDue) -> tuple[dict[str, float], dict[str, float], tuple[Adjusted, ...]]:
-        hyper = self.hyper(due.steps)
+        if not due.gradient_steps:
+            if self._draws_noise:
+                self._draw_noise(due)
+            return None
+        began, progress, hyper = time.perf_counter(), self.progress, self.hyper(due.steps)
         self.replay.adjust(hyper)
         if self.adapting is not None:
             self.adapting.trim()
         self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
-        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
-        for k in _portions(due.gradient_steps, most):
+        adjusted: tuple[Adjusted, ...] = ()
+        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))  # so that few sizes are compiled
+        for done in range(0, due.gradient_steps, most):
+            k = min(most, due.gradient_steps - done)
             batches = self.replay.sample(k, due.size)
-            if self.terms:
+            if self.terms.buffers:
                 batches = self.terms.added_to(batches, k, hyper)
-            update = self.gradients.learn(batches, hyper, self.progress.gradient_steps)
+            update = self.gradients.learn(batches, hyper, progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
                 add_to_means(means, values, k, due.gradient_steps)
-        if self.adapting is None:
-            return losses, metrics, ()
-        adjusted = self.adapting.observe(self.progress.step, batches, update, metrics, self._scheduled(due.steps))
-        if adjusted:
-            self._follow_schedule(self.adapting.update_schedule())
-        return losses, metrics, adjusted
+        if self.adapting is not None:
+            given = all_at(self.agent.config, self.engine.layout.hyper, progress.step, progress.total, due.steps)
+            adjusted = self.adapting.observe(progress.step, batches, update, metrics, given)
+            if adjusted:
+                self._follow_schedule(self.adapting.update_schedule())
+        if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
+            self.engine.load(moved)
+        if self.rewriters is not None:
+            metrics |= self.rewriters.metrics()
+        progress.gradient_steps += due.gradient_steps
+        seconds = time.perf_counter() - began
+        if self.update_schedule.forgets:
+            self.replay.clear()
+        if self._draws_noise:
+            self._draw_noise(due)
+        return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted)
+
+    def _draw_noise(self, due: UpdatesDue) -> None:
+        self.explores_anew = bool(due.gradient_steps or due.steps)
+        if self.explores_anew:
+            self._layer_noise = self.engine.layout.draw_layer_noise(self._generator)
 
     def _follow_schedule(self, schedule: UpdateSchedule) -> None:
         """Count phases by this schedule from here on: it owes none for the steps before, by which another may have
@@ -213,13 +293,9 @@ class Learner:
     def hyper(self, over: int = 0) -> dict[str, float]:
         """The values of the hyperparameters that may change while the run goes on: now, or their means over so many
         steps before."""
-        scheduled = self._scheduled(over)
-        return scheduled if self.adapting is None else self.adapting.floats(scheduled)
-
-    def _scheduled(self, over: int = 0) -> dict[str, float]:
-        """The same, as the config has them."""
-        config, progress = self.agent.config, self.progress
-        return all_at(config, self.engine.layout.hyper, progress.step, progress.total, over)
+        progress = self.progress
+        given = all_at(self.agent.config, self.engine.layout.hyper, progress.step, progress.total, over)
+        return given if self.adapting is None else self.adapting.floats(given)
 
     def follow_moments(self, *parts: CollectedSteps) -> bool:
         """Take the observations of these steps, or else of those that were stored last, into the normaliser; whether
@@ -248,7 +324,7 @@ class Learner:
         version."""
         factors = {} if self.adapting is None else self.adapting.rules.exploration()
         version = PolicyVersion(self.progress.gradient_steps, self.hyper(), factors)
-        return self.acting_weights() | self._layer_noise, version
+        return self.engine.weights(self._read_by_acting()) | self._layer_noise, version
 
     def trained_weights(self) -> Weights:
         """What losses train, by name."""
@@ -259,7 +335,7 @@ class Learner:
         return {
             **self.policy_state(),
             "replay": self.replay.state(),
-            **({"recorded": self.terms.state()} if self.terms else {}),
+            **({"recorded": self.terms.state()} if self.terms.buffers else {}),
             **({"rewriters": self.rewriters.state()} if self.rewriters is not None else {}),
             **({"adapting": self.adapting.rules.state()} if self.adapting is not None else {}),
             **({"waiting": plain_steps(self._waiting)} if self._waiting else {}),
@@ -353,8 +429,3 @@ def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_
     """Add the means over some of the `total` gradient steps of a learning phase to those over all of them."""
     for name, value in values.items():
         means[name] = means.get(name, 0.0) + value * gradient_steps / total
-
-
-def _portions(total: int, most: int) -> list[int]:
-    """`total` in portions of `most` and one remainder, so that few sizes are compiled."""
-    return [most] * (total // most) + ([total % most] if total % most else [])

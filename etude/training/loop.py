@@ -17,45 +17,8 @@ from etude.base.spaces import Spaces
 from etude.engines.divergence import Divergence
 from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
 from etude.rollout.state import check_rollout, given_up, open_episodes, with_ahead
-from etude.training.schedule import RunProgress, Schedule
-
-
-class LoopProcesses:
-    """The processes that run one loop together; `group` is None where there is one.
-
-    give_up: ends the rollout of this process, whose state is no longer gathered.
-    """
-
-    def __init__(self, group: ProcessGroup | None, give_up: Callable[[], None]):
-        self._group, self._give_up = group, give_up
-
-    def requests(self, stop: str | None, save: bool) -> tuple[str | None, bool]:
-        """(the reason to stop, whether to save), as was asked of any process."""
-        if self._group is None:
-            return stop, save
-        asked = self._group.gather("requests", (stop, save))
-        return next((reason for reason, _ in asked if reason is not None), None), any(each for _, each in asked)
-
-    def failed(self, error: BaseException | None) -> None:
-        """An error, if there is one, ends the loop: the group ends with it, unless all processes raise it."""
-        in_all = error is None or getattr(error, "in_all_processes", False)
-        if self._group is not None and not in_all:
-            self._group.leave(f"{type(error).__name__}: {error}")
-            self._give_up()
-
-    @contextlib.contextmanager
-    def guarded(self) -> Iterator[None]:
-        """What fails within, or may fail in this process alone, such as a reporter: the group ends with it."""
-        try:
-            yield
-        except GeneratorExit:  # events that nobody asked for any more
-            raise
-        except BaseException as error:
-            self.failed(error)
-            raise
-
-
-Measure = Callable[[tuple[Steps, ...], int], dict[str, np.ndarray]]
+from etude.training.callbacks import Metrics
+from etude.training.schedule import RunProgress, Schedule, crossed
 
 
 class Learning(Protocol):
@@ -126,18 +89,14 @@ class Collection:
         seed: int,
     ):
         self._make_explorer, self._make_rollout, self._spaces, self._seed = make_explorer, make_rollout, spaces, seed
-        self._rollout: Rollout | None = None
+        self.collects: bool = make_rollout is not None  # False where a run learns from recorded data alone
+        self.rollout: Rollout | None = None  # between `open` and `close`
         self._explorer: Explorer | None = None
         self._left: dict[str, Any] | None = None  # the state that the next rollout is to continue from
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
         self._task: Any = None
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`
-        self._notes: list[str] = []
-
-    @property
-    def collects(self) -> bool:
-        """False where a run learns from recorded data alone."""
-        return self._make_rollout is not None
+        self.noted: list[str] = []  # what happened that a user should know, and was not told of
 
     def collect_with(self, make_rollout: Callable[[Explorer], Rollout]) -> None:
         """Collect with rollouts made like this from now on."""
@@ -150,14 +109,14 @@ class Collection:
         explorer = self._make_explorer(total)
         if explorer != self._explorer:  # its schedule is stretched over another number of steps
             self.close()
-        if self._rollout is None:
+        if self.rollout is None:
             self._explorer = explorer
-            self._rollout = self._make_rollout(explorer)
-            self._rollout.load(weights, version)
+            self.rollout = self._make_rollout(explorer)
+            self.rollout.load(weights, version)
             if self._task is not None:
-                self._rollout.set_task(self._task)
+                self.rollout.set_task(self._task)
             if self._left is not None:
-                self._notes += self._rollout.restore(self._left)
+                self.noted += self.rollout.restore(self._left)
                 self._left = None
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
@@ -166,37 +125,32 @@ class Collection:
 
         step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
         """
-        assert self._rollout is not None
+        assert self.rollout is not None
         self._step, self._whole_episodes = step, request.steps is None
         try:
             parts: tuple[CollectedSteps, ...]
             if request.steps is None:
-                parts = self._rollout.collect_episodes(step, bool(upcoming))
+                parts = self.rollout.collect_episodes(step, bool(upcoming))
             else:
                 begun = 0 if request.environments is None else request.environments.start  # have taken the time step
-                parts = (self._rollout.collect(request.steps, step - begun, request.environments, upcoming),)
+                parts = (self.rollout.collect(request.steps, step - begun, request.environments, upcoming),)
         except BaseException:
             self.give_up()
             raise
         for end in (end for part in parts for end in part.episodes):
             self._episodes[end.environment] = end.episode + 1
-        self._notes += self._rollout.warnings()
+        self.noted += self.rollout.warnings()
         return parts
 
     def put_back(self, parts: tuple[CollectedSteps, ...]) -> None:
         """Return what `collect` returned last from its next call again. Ends the rollout: `open` goes on from there.
         Steps that were collected ahead of the next call are lost; nothing is put back after `give_up`."""
-        if self._rollout is None:
+        if self.rollout is None:
             return
         steps = tuple(part.copied() for part in parts if isinstance(part, Steps))  # workers may share their memory
         self.close()
         assert self._left is not None
         self._left = with_ahead(self._left, steps if self._whole_episodes else steps[0])
-
-    def load(self, weights: Weights, version: PolicyVersion) -> None:
-        """Act with these weights, of this version, from the next collected step on."""
-        assert self._rollout is not None
-        self._rollout.load(weights, version)
 
     @property
     def task(self) -> Any:
@@ -207,26 +161,21 @@ class Collection:
         """Give this task, from `task_data`, to the episodes that begin in what is collected from now on. If workers
         collect ahead, after what they have been asked for."""
         self._task = task
-        if self._rollout is not None:
-            self._rollout.set_task(task)
-
-    def notes(self) -> list[str]:
-        """What happened since the last call that a user should know."""
-        notes, self._notes = self._notes, []
-        return notes
+        if self.rollout is not None:
+            self.rollout.set_task(task)
 
     def state(self) -> dict[str, Any] | None:
         """What `restore` goes on from; None before the first step."""
-        if self._rollout is None:
+        if self.rollout is None:
             return self._left
-        state = self._rollout.state()
-        self._notes += self._rollout.warnings()
+        state = self.rollout.state()
+        self.noted += self.rollout.warnings()
         return state
 
     def check_state(self, saved: Stored, gradients: Weights) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed. gradients: those of
         this run's workers, by name."""
-        if self._make_rollout is None:
+        if not self.collects:
             saved.like(None)
         elif saved.value is not None:
             check_rollout(saved, len(self._episodes), self._spaces, gradients)
@@ -240,7 +189,7 @@ class Collection:
 
     def close(self) -> None:
         """End workers and close environments; to collect again, `open` it. May be called twice."""
-        if self._rollout is None:
+        if self.rollout is None:
             return
         try:
             self._left = self.state()
@@ -250,16 +199,16 @@ class Collection:
             self.give_up()
             raise
         else:
-            self._rollout.close()
-            self._rollout = None
+            self.rollout.close()
+            self.rollout = None
 
     def give_up(self) -> None:
         """End at once: what is being collected is lost, and no worker is waited for. The next call of `open` begins new
         episodes."""
-        if self._rollout is None:
+        if self.rollout is None:
             return
-        rollout, self._rollout = self._rollout, None
-        self._notes += rollout.warnings()
+        rollout, self.rollout = self.rollout, None
+        self.noted += rollout.warnings()
         self._left = given_up(self._episodes, self._seed, self._step, self._spaces)
         rollout.close()
 
@@ -296,9 +245,9 @@ class Loop:
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
     "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
-    schedule of evaluations. measure: the custom metrics of collected steps at an environment step, by name;
-    CallbackError where one raises. estimate: estimates the present policy from recorded episodes, or says why it
-    cannot; a loop without it takes no schedule of estimates. group: the processes that stop and save together.
+    schedule of evaluations. metrics: the custom ones of collected steps. estimate: estimates the present policy from
+    recorded episodes, or says why it cannot; a loop without it takes no schedule of estimates. group: the processes
+    that stop and save together.
     """
 
     def __init__(
@@ -308,14 +257,14 @@ class Loop:
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
         evaluator: Evaluator | None = None,
-        measure: Measure | None = None,
+        metrics: Metrics | None = None,
         estimate: Callable[[], Estimated | Warned] | None = None,
         group: ProcessGroup | None = None,
     ):
         self.learner: Learning = learner
         self._collection, self._overlap = collection, overlap
-        self._save, self._evaluator, self._measure, self._estimate = save, evaluator, measure, estimate
-        self.processes: LoopProcesses = LoopProcesses(group, collection.give_up)
+        self._save, self._evaluator, self._metrics, self._estimate = save, evaluator, metrics, estimate
+        self._group = group
         self._divergence = Divergence(learner.trained_weights)
         self._whole = True  # whether all that was collected is learned from: what a checkpoint may hold
         self._saved = 0  # the step of the last checkpoint
@@ -342,6 +291,25 @@ class Loop:
         """Whatever was asked for before does not concern the steps to come."""
         self._stop, self._save_asked = None, False
 
+    def failed(self, error: BaseException | None) -> None:
+        """An error, if there is one, ends the loop: the group ends with it, unless all processes raise it, and so does
+        the rollout of this process, whose state is no longer gathered."""
+        in_all = error is None or getattr(error, "in_all_processes", False)
+        if self._group is not None and not in_all:
+            self._group.leave(f"{type(error).__name__}: {error}")
+            self._collection.give_up()
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """What fails within, or may fail in this process alone, such as a reporter: the group ends with it."""
+        try:
+            yield
+        except GeneratorExit:  # events that nobody asked for any more
+            raise
+        except BaseException as error:
+            self.failed(error)
+            raise
+
     def steps(self, end: int, plan: Schedule) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
@@ -351,7 +319,7 @@ class Loop:
         progress = self.learner.progress
         self._saved, self._clock, self._whole = self.step, time.perf_counter(), True
         try:
-            with self.processes.guarded():
+            with self.guarded():
                 if self._evaluator is not None:
                     self._evaluator.open(plan)
                 if self._collection.collects:
@@ -364,7 +332,11 @@ class Loop:
             raise NumericalError(self._divergence.explained(error, self.step, progress.gradient_steps)) from error
         yield from (Warned(self.step, note) for note in self._divergence.last_notes())
         if reason == "steps" and not progress.gradient_steps:
-            yield from self._warn_once(_untrained(self.step), "untrained")
+            text = (
+                f"No gradient step was taken in {self.step:,} environment steps: the first update needs more. Train "
+                "for longer, or lower rollout_length (on-policy) or learning_starts (off-policy)."
+            )
+            yield from self._warn_once(text, "untrained")
         yield from self._keep("last")
         self._count_seconds()
         totals = {"episodes": progress.episodes, "gradient_steps": progress.gradient_steps}
@@ -377,23 +349,29 @@ class Loop:
 
     def _until(self, end: int, plan: Schedule) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
+        learner, group = self.learner, self._group
         if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
             return "target"
-        again = self.processes.requests(self._stop, False)[0] if self.learner.progress.evaluation_due else None
-        if again is not None and self.step < end:
-            return again
-        while self.step < end:
-            before = self.step
-            yield from self._collect_and_learn(end, plan)
-            if self._estimate is not None and plan.estimates(before, self.step):
-                yield from self._estimated(self._estimate())
-            if (yield from self._evaluate_if_due(before, end, plan)):
-                return "target"
-            stop, save = self.processes.requests(self._stop, self._save_asked)
-            self._save_asked = False
-            if stop is not None and self.step < end:
+        if learner.progress.evaluation_due and self.step < end:
+            stops = [self._stop] if group is None else group.gather("requests", self._stop)
+            if (stop := next((each for each in stops if each is not None), None)) is not None:
                 return stop
-            if (plan.saves(before, self.step) or save) and self.step < end:
+        while (before := learner.progress.step) < end:
+            yield from self._collect_and_learn(end, plan)
+            if self._estimate is not None and crossed(before, learner.progress.step, plan.estimate_every):
+                yield (event := self._estimate())
+                for note in event.notes if isinstance(event, Estimated) else ():
+                    yield from self._warn_once(note, note[:40])
+            if plan.evaluate_every is not None and (yield from self._evaluate_if_due(before, end, plan)):
+                return "target"
+            asked = [(self._stop, self._save_asked)]
+            if group is not None:
+                asked = group.gather("requests", asked[0])
+            self._save_asked, now = False, learner.progress.step
+            for stop, _ in asked:
+                if stop is not None and now < end:
+                    return stop
+            if now < end and (any(save for _, save in asked) or crossed(before, now, plan.save_every)):
                 yield from self._keep("last")
         return "steps"
 
@@ -406,7 +384,7 @@ class Loop:
         evaluator, progress = self._evaluator, self.learner.progress
         if evaluator is None or plan.evaluate_every is None:
             return False
-        undecided = plan.evaluates(before, self.step) or (evaluator.pending and progress.evaluation_due)
+        undecided = crossed(before, self.step, plan.evaluate_every) or (evaluator.pending and progress.evaluation_due)
         progress.evaluation_due |= undecided
         if evaluator.pending and (progress.evaluation_due or self.step >= end):
             found = yield from self._report(evaluator, plan)
@@ -444,11 +422,6 @@ class Loop:
             yield from self._keep("best")
         return evaluated
 
-    def _estimated(self, event: Estimated | Warned) -> Iterator[Event]:
-        yield event
-        for note in event.notes if isinstance(event, Estimated) else ():
-            yield from self._warn_once(note, note[:40])
-
     def _warn_once(self, message: str, about: str) -> Iterator[Event]:
         if about not in self._warned:
             self._warned.add(about)
@@ -458,10 +431,11 @@ class Loop:
         if self.paced:
             yield CollectionDue(self.step)  # type: ignore[misc]  # no event: see its class
         learner, collection, began = self.learner, self._collection, time.perf_counter()
-        request = learner.collect_request(end - self.step)
+        request = learner.collect_request(end - learner.progress.step)
         parts: tuple[CollectedSteps, ...] = ()
         if collection.collects:
-            parts = collection.collect(request, self.step, self._upcoming(request, end, plan))
+            upcoming = self._upcoming(request, end, plan) if self._overlap else 0
+            parts = collection.collect(request, learner.progress.step, upcoming)
         else:  # the steps of a run on recorded data are gradient steps
             learner.progress.step += request.steps or 0
         seconds, self._whole = time.perf_counter() - began, False
@@ -469,7 +443,7 @@ class Loop:
             if parts:
                 learner.take(*parts)
         except CallbackError as error:
-            self.processes.failed(error)
+            self.failed(error)
             collection.put_back(parts)
             self._whole, self._saved = True, -1  # no checkpoint holds these steps
             raise
@@ -479,16 +453,23 @@ class Loop:
             learner.follow_moments()
             self._whole = True
             raise
-        if (learner.follow_moments() or learned is not None or learner.explores_anew) and collection.collects:
-            collection.load(*learner.exploring_policy())
+        moved = learner.follow_moments() or learned is not None or learner.explores_anew
+        if moved and collection.rollout is not None:
+            collection.rollout.load(*learner.exploring_policy())
         self._whole = True
-        yield from self._notes()
-        failure = None
+        if collection.noted:
+            yield from self._notes()
+        failure: CallbackError | None = None
+        metrics: dict[str, np.ndarray] = {}
         if parts:
-            collected_steps = tuple(part for part in parts if isinstance(part, Steps))
-            metrics, failure = self._measured(collected_steps)
+            steps = tuple(part for part in parts if isinstance(part, Steps))
+            if self._metrics is not None and self._metrics.functions and steps:
+                try:
+                    metrics = self._metrics(tuple(part.read_only() for part in steps), self.step)
+                except CallbackError as error:  # the events of the step come before it
+                    failure = error
             episodes = tuple(end for part in parts for end in part.episodes)
-            yield (collected := Collected(self.step, episodes, seconds, metrics, [collected_steps]))
+            yield (collected := Collected(learner.progress.step, episodes, seconds, metrics, [steps]))
             collected.release()
         if learned is not None:
             yield learned
@@ -499,31 +480,25 @@ class Loop:
 
     def _notes(self) -> Iterator[Event]:
         """The warnings of the rollout since the last ones."""
-        for note in self._collection.notes():
+        noted, self._collection.noted = self._collection.noted, []
+        for note in noted:
             yield Warned(self.step, note)
             if isinstance(note, WorkerWarning):
                 yield WorkerReplaced(self.step, note.worker, note.environments, note.reason)
 
-    def _measured(self, steps: tuple[Steps, ...]) -> tuple[dict[str, np.ndarray], CallbackError | None]:
-        """The custom metrics of collected steps, or the error of one: the events of the step come before it."""
-        if self._measure is None or not steps:
-            return {}, None
-        try:
-            return self._measure(tuple(part.read_only() for part in steps), self.step), None
-        except CallbackError as error:
-            return {}, error
-
     def _upcoming(self, request: CollectRequest, end: int, plan: Schedule) -> int:
         """Time steps that workers may collect ahead: none past the end, or past a checkpoint, which would miss them."""
-        if not self._overlap:
-            return 0
         if request.steps is None:
             return 1
         if request.environments is not None:
             return 0
         after = self.step + request.steps * self.learner.count
         following = self.learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
-        return following.steps or 0 if following.environments is None and not plan.saves(self.step, after) else 0
+        return (
+            following.steps or 0
+            if following.environments is None and not crossed(self.step, after, plan.save_every)
+            else 0
+        )
 
     def _keep(self, kind: str) -> Iterator[Event]:
         self._count_seconds()
@@ -537,13 +512,6 @@ class Loop:
         now = time.perf_counter()
         self.learner.progress.seconds += now - self._clock
         self._clock = now
-
-
-def _untrained(step: int) -> str:
-    return (
-        f"No gradient step was taken in {step:,} environment steps: the first update needs more. Train for longer, or "
-        "lower rollout_length (on-policy) or learning_starts (off-policy)."
-    )
 
 
 def _cut_off(evaluated: Evaluated) -> str:

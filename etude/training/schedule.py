@@ -78,11 +78,14 @@ class UpdatesDue(NamedTuple):
 class UpdateSchedule(Protocol):
     """Asked by the learner. N is the number of environments that are collected from in one call.
 
-    examples: in a batch; None where batches differ.
+    examples: in a batch; None where batches differ. forgets: whether the replay is cleared after a learning phase.
     """
 
     @property
     def examples(self) -> int | None: ...
+
+    @property
+    def forgets(self) -> bool: ...
 
     def steps_until_update(self, step: int, stored: int) -> int | None:
         """Time steps of all environments until the next learning phase, at environment step `step` with `stored` rows
@@ -90,9 +93,6 @@ class UpdateSchedule(Protocol):
 
     def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
         """The learning phase that is due now; `progress.phases` may count it."""
-
-    def after_updates(self, replay: Replay) -> None:
-        """A learning phase is over: on-policy schedules clear the replay."""
 
 
 OPTIONAL = ("evaluate_every", "save_every", "evaluate_steps", "estimate_every", "total")  # counts that may be None
@@ -131,10 +131,6 @@ class Schedule:
             raise ConfigError("evaluate_env is played by evaluations: give evaluate_every, too.")
         if self.estimate is not None and self.estimate_every is None:
             raise ConfigError("estimate says what is estimated while training: give estimate_every, too.")
-        self._check_workers()
-        self._check_function()
-
-    def _check_workers(self) -> None:
         most = EvaluationRequest(self.evaluate_episodes).parallel
         if not 0 <= self.evaluate_workers <= most:
             raise ConfigError(
@@ -143,8 +139,6 @@ class Schedule:
             )
         if self.evaluate_workers and self.evaluate_every is None:
             raise ConfigError("evaluate_workers play evaluations: give evaluate_every, too.")
-
-    def _check_function(self) -> None:
         if self.evaluate is None:
             return
         if not callable(self.evaluate):
@@ -186,14 +180,10 @@ class Schedule:
             )
         return replace(schedule or cls(), **given)
 
-    def evaluates(self, before: int, now: int) -> bool:
-        """Whether an evaluation is due between two steps."""
-        return _crossed(before, now, self.evaluate_every)
-
     def affords(self, progress: RunProgress, end: int) -> bool:
         """Whether an evaluation that is due now may take place in a run up to step `end`: where it stays within
         `evaluate_share`, and where it is the last one. Decided by steps alone, so that every run decides alike."""
-        if self.evaluate_share is None or not self.evaluates(progress.step, end):
+        if self.evaluate_share is None or not crossed(progress.step, end, self.evaluate_every):
             return True
         return progress.evaluation_steps + self.cost(progress) <= self.evaluate_share * progress.step
 
@@ -209,19 +199,12 @@ class Schedule:
             "give evaluate_every (--evaluate-every N)."
         )
 
-    def estimates(self, before: int, now: int) -> bool:
-        """Whether estimates are due between two steps."""
-        return _crossed(before, now, self.estimate_every)
-
-    def saves(self, before: int, now: int) -> bool:
-        """Whether a checkpoint is due between two steps."""
-        return _crossed(before, now, self.save_every)
-
 
 DEFAULTS: dict[str, Any] = {field.name: field.default for field in fields(Schedule)}
 
 
-def _crossed(before: int, now: int, every: int | None) -> bool:
+def crossed(before: int, now: int, every: int | None) -> bool:
+    """Whether what happens every so many steps is due between two steps; never where that is None."""
     return every is not None and before // every != now // every
 
 

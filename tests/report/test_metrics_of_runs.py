@@ -18,7 +18,7 @@ from etude.base.events import Collected, Saved, Warned, WorkerReplaced
 from etude.report import EventLines, JsonLines, Progress, TensorBoard, Video
 from etude.report.records import MetricsRecorder
 from etude.report.series import of_metric
-from etude.training.metrics import Metrics
+from etude.training.callbacks import Metrics
 
 
 def with_metric(step, *values):

@@ -72,7 +72,7 @@ def test_every_stored_transition_is_one_that_the_environment_made(algorithm, rol
     total = 400 if algorithm == "ppo" else 403  # one rollout, or what three environments take a step more of
     with Run(algorithm.split("-")[0], env, config=config, **settings) as run:
         if algorithm == "ppo":
-            run.learner.update_schedule.after_updates = lambda replay: None  # keeps what was learned from
+            run.learner.update_schedule.forgets = False  # keeps what was learned from
         events = list(run.steps(total))
         assert run.step == total == len(run.learner.replay)
         found = checked_rows(run, OneStep(GAMMA), 1)

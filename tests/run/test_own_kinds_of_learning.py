@@ -121,6 +121,7 @@ class SweepSchedule:
     config: SweepConfig
     count: int
     examples = 20
+    forgets = False
 
     def steps_until_update(self, step, stored):
         return -(-(self.config.sweep_every - step % self.config.sweep_every) // self.count)
@@ -129,8 +130,6 @@ class SweepSchedule:
         due = progress.step // self.config.sweep_every > progress.phases
         progress.phases = progress.step // self.config.sweep_every
         return UpdatesDue(self.config.passes if due else 0, self.config.sweep_every)
-
-    def after_updates(self, replay): ...
 
 
 class Sweeps(LearningKind):

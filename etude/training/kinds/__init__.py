@@ -13,12 +13,22 @@ from etude.base.errors import ConfigError
 from etude.multi_agent.by_policy import PolicyAgents
 from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
 from etude.training.description import Execution
-from etude.training.kinds.async_gradients import AsyncGradientLearning
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
-from etude.training.kinds.off_policy import OfflineToOnlineLearning, OffPolicyLearning, OffPolicySequenceLearning
-from etude.training.kinds.offline import OfflineLearning, TokenSequenceLearning
-from etude.training.kinds.on_policy import ImitationLearning, OnPolicyLearning, OnPolicySequenceLearning, UnrollLearning
+from etude.training.kinds.off_policy import (
+    OfflineLearning,
+    OfflineToOnlineLearning,
+    OffPolicyLearning,
+    OffPolicySequenceLearning,
+    TokenSequenceLearning,
+)
+from etude.training.kinds.on_policy import (
+    AsyncGradientLearning,
+    ImitationLearning,
+    OnPolicyLearning,
+    OnPolicySequenceLearning,
+    UnrollLearning,
+)
 
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),

@@ -22,10 +22,10 @@ from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import Buffer, ColumnEpochs, EpisodeBatch, EpisodeReturns, Fitness, Ring, TokenGroups
 from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
-from etude.training.adapting import refuse_rules
 from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.on_policy import sampled
+from etude.training.learner import refuse_rules
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least
@@ -65,6 +65,8 @@ class EpisodesSchedule:
     """A phase of some gradient steps after one whole episode of every environment. size: the examples in a batch; None:
     all rows, filled up to a power of two."""
 
+    forgets = True
+
     def __init__(self, gradient_steps: int = 1, size: int | None = None):
         self._gradient_steps, self.examples = gradient_steps, size
         self._step = 0  # at which a phase was asked for last
@@ -76,9 +78,6 @@ class EpisodesSchedule:
         rows, steps, self._step = len(replay), progress.step - self._step, progress.step
         size = power_of_two(rows, SMALLEST_BATCH) if self.examples is None else self.examples
         return UpdatesDue(self._gradient_steps if rows else 0, size, steps)
-
-    def after_updates(self, replay: Replay) -> None:
-        replay.clear()
 
 
 class EvolutionStrategiesLearning(EpisodeLearning):

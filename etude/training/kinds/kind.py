@@ -57,9 +57,8 @@ from etude.rollout import (
     own_environments,
 )
 from etude.serving import clients_of
-from etude.training.adapting import Adapting
 from etude.training.description import Execution
-from etude.training.learner import Learner, LearnerParts
+from etude.training.learner import Adapting, Learner, LearnerParts
 from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
 from etude.training.sources import SAMPLER, Sources
@@ -277,7 +276,7 @@ class LearningKind:
     def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
         """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
         agent, engine, config = context.agent, context.engine, context.agent.config
-        if context.terms and (self.returns_gradients or context.actor_priorities):
+        if context.terms and self.steps_environments and (self.returns_gradients or context.actor_priorities):
             raise ConfigError(
                 f"{type(agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and its "
                 "workers compute losses, without this data. Use an algorithm whose losses the learner alone computes, "

@@ -1,9 +1,8 @@
-"""Learning from replayed transitions, or sequences of them, whatever policy collected them; recorded ones may be among
-them, or come first (offline-to-online fine-tuning).
+"""Learning from recorded or replayed transitions, or sequences of them, whatever policy collected them. Recorded ones
+may be all there is, be among the others, or come first (offline-to-online fine-tuning).
 
 Hindsight experience replay (HER): Andrychowicz et al. 2017, arXiv:1707.01495. Initial priorities that actors compute
-(Ape-X): Horgan et al. 2018, arXiv:1803.00933.
-"""
+(Ape-X): Horgan et al. 2018, arXiv:1803.00933."""
 
 from __future__ import annotations
 
@@ -22,21 +21,24 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import all_at
 from etude.base.seeding import generator
 from etude.base.spaces import Spaces, zeros
-from etude.config import Config, OfflineToOnlineConfig, OffPolicyConfig, SequenceConfig
+from etude.config import Config, OfflineConfig, OfflineToOnlineConfig, OffPolicyConfig, PairsConfig, SequenceConfig
 from etude.engines.numpy import NumpyEngine
 from etude.envs import GoalOutcome, frame_stack_of
 from etude.multi_agent.joint import ACTING, ACTIVE, STATUS
 from etude.protocols import Replay, Weights
 from etude.replay import (
+    BestEpisodes,
     Buffer,
     Hindsight,
     MultiAgentTransitions,
     NStep,
     OneStep,
+    PreferencePairs,
     Prioritised,
     Ring,
     Selector,
     Sequences,
+    TokenSequences,
     Uniform,
     View,
 )
@@ -45,9 +47,99 @@ from etude.replay.observations import has_stacks
 from etude.replay.ring import Extras
 from etude.training.description import Execution
 from etude.training.kinds.kind import BufferRequest, LearningKind, TrainingContext, replay_for
-from etude.training.kinds.offline import OfflineLearning, OfflineSchedule
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
-from etude.training.sources import Sources
+from etude.training.sources import SAMPLER, Sources
+
+
+class OfflineLearning(LearningKind):
+    """Recorded transitions. Environments are stepped for evaluation only.
+
+    view: made with the discount factor; it reads rows of the ring as a batch.
+    """
+
+    config: ClassVar[type[Config]] = OfflineConfig
+    uses_data = True
+    replays_data = True
+    steps_environments = False
+    collects_steps = False
+
+    def __init__(self, name: str = "transitions", view: Callable[[float], View] = OneStep):
+        self.name: str = name
+        self._view = view
+
+    def replay(self, context: TrainingContext) -> Replay:
+        return replay_for(context, 0, functools.partial(self.buffer, context))
+
+    def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
+        """One buffer of the replay."""
+        setup = context.setup
+        folder = request.folder(setup.replay_folder)
+        ring = Ring(context.engine.spaces, request.capacity, extras=self.extras(context), folder=folder)
+        view, rng = self.view(context), generator(setup.seed, request.stream("replay"))
+        return Buffer(ring, self.selector(context.agent.config), view, rng, request.recorded)
+
+    def selector(self, config: Any) -> Selector:
+        """Chooses rows of the ring."""
+        return BestEpisodes(config.best)
+
+    def extras(self, context: TrainingContext) -> Extras:
+        """What the ring stores besides transitions: shapes and dtypes by name."""
+        return {}
+
+    def view(self, context: TrainingContext) -> View:
+        """Reads rows of the ring as a batch."""
+        return self._view(context.agent.config.gamma)
+
+    def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
+        return OfflineSchedule(config.gradient_steps, config.batch_size)
+
+    def check(self, agent: Agent, setup: Execution) -> None:
+        if setup.workers or setup.overlap or setup.environments not in (None, 1):
+            raise ConfigError(
+                f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "
+                "overlap and environments."
+            )
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.online:
+            raise ConfigError(
+                f'{type(agent).__name__} learns from recorded data alone and cannot go online: leave "{SAMPLER}" out '
+                "of data. awac, cal_ql, cql, iql and td3_bc learn from both."
+            )
+        return self
+
+
+class TokenSequenceLearning(OfflineLearning):
+    """Whole games of tokens; pairs: the better one of two that began alike, and the other one."""
+
+    whole_games = True
+
+    def __init__(self, pairs: bool = False) -> None:
+        super().__init__("token_pairs" if pairs else "token_sequences", TokenSequences)
+        self.config = PairsConfig if pairs else OfflineConfig  # type: ignore[misc]
+        self._pairs = pairs
+
+    def selector(self, config: Any) -> Selector:
+        return PreferencePairs(config.best) if self._pairs else BestEpisodes(config.best, first=True)
+
+
+class OfflineSchedule:
+    """A phase of so many gradient steps on batches of `examples` whenever one is asked for: nothing has to be
+    collected, and gradient steps are the steps of the run."""
+
+    forgets = False
+
+    def __init__(self, gradient_steps: int, examples: int):
+        self._gradient_steps, self.examples = gradient_steps, examples
+        self._step = 0  # at which a phase was asked for last
+
+    def steps_until_update(self, step: int, stored: int) -> int:
+        return self._gradient_steps
+
+    def updates_due(self, progress: RunProgress, replay: Replay) -> UpdatesDue:
+        steps, self._step = progress.step - self._step, progress.step
+        return UpdatesDue(steps, self.examples, steps)
+
 
 PHASE = 100  # gradient steps of a learning phase on recorded data alone, as `OfflineConfig` has them
 
@@ -147,6 +239,8 @@ class RecordedTransitionLearning(OfflineLearning):
 class OffPolicySchedule:
     """A phase after every `train_every` environment steps, once `learning_starts` steps are collected."""
 
+    forgets = False
+
     def __init__(self, config: OffPolicyConfig, count: int):
         self.config: OffPolicyConfig = config
         self.count: int = count
@@ -164,9 +258,6 @@ class OffPolicySchedule:
             self.config.batch_size,
             due * self.config.train_every,
         )
-
-    def after_updates(self, replay: Replay) -> None:
-        """Transitions stay in the replay."""
 
 
 class PrioritisingActor:
