@@ -91,11 +91,16 @@ def test_a_reader_returns_what_was_read_at_once(tmp_path, suffix, kind, monkeypa
         assert mine.summary() == theirs.summary()
 
 
-def test_files_larger_than_a_block_are_read_in_pieces(tmp_path):
-    rows = 4 * BLOCK // 40
+def test_files_larger_than_a_block_are_read_in_pieces(tmp_path, monkeypatch):
+    block = BLOCK // 64
+    for module in ("reader", "parquet"):
+        monkeypatch.setattr(f"etude.offline.{module}.BLOCK", block)
+    rows = 4 * block // 40
     episodes = tuple(episode(i, rows // 20, SPACES["box"]) for i in range(20))
     write(tmp_path / "large.parquet", Dataset(episodes, SPACES["box"]))
-    assert numbers(Reader(tmp_path).episodes()) == list(range(20))
+    found = list(Reader(tmp_path).episodes())
+    assert numbers(found) == list(range(20))
+    assert [len(each.reward) for each in found] == [rows // 20] * 20
 
 
 def test_a_minari_data_set_is_read_as_minari_wrote_it():
