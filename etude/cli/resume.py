@@ -154,8 +154,10 @@ def _go_online(path: Path, options: Any) -> int:
 
 def _changed(options: Any) -> dict[str, Any]:
     """What differs from the run that goes on."""
-    names = ("engine", "device", "devices", "workers", "ray", "env", "replay_folder")
-    given = {name: getattr(options, name) for name in names} | {"environments": options.envs}
+    from etude.training.description import EXECUTION
+
+    given = {name: getattr(options, name) for name in EXECUTION if name in vars(options)}
+    given["environments"] = options.envs
     saved = {field.name: field.default for field in dataclasses.fields(options)}.get("set")
     if saved is not None and options.set != saved:
         given["config"] = options.set

@@ -392,17 +392,14 @@ def train(arguments: Sequence[str]) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.run import Run
     from etude.training.assembly.replicas import check_launched, directory_for
-    from etude.training.description import RunDescription
+    from etude.training.description import EXECUTION, RunDescription
 
     algorithm, env, options, config = asked(arguments, Train, "train")
     display = shown(options)
     check_launched(options.devices)
-    names = (
-        "seed", "compiled", "workers", "overlap", "ray", "replay_folder", "keep_info", "devices", "policies",
-        "start_from",
-    )  # fmt: skip
     schedule = _schedule(options)
-    given = {name: getattr(options, name) for name in names} | run_arguments(options)
+    given = {name: getattr(options, name) for name in ("policies", "start_from", *EXECUTION) if name in vars(options)}
+    given |= run_arguments(options)
     given |= {"config": config, "data": data_sources(options.data)}
     given["explorer"] = options.explorer and explorer(options.explorer)
     if options.adapt and config is None:

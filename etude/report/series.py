@@ -17,20 +17,7 @@ import numpy as np
 
 from etude.base.errors import ConfigError
 from etude.report.records import Record, read_records
-
-# What a run's description says besides these does not change what is learned, or differs from seed to seed.
-_LEARNED_FROM = (
-    "config",
-    "explorer",
-    "policies",
-    "data",
-    "learners",
-    "train_only",
-    "environment_args",
-    "wrappers",
-    "frame_stack",
-)
-
+from etude.training.description import LEARNED_FROM
 
 RETURN, TRAINING, EVALUATION = "return per episode", "smoothed training return", "evaluation return"
 METRICS = {"rollout/ep_rew_mean": TRAINING, "eval/mean_reward": EVALUATION}
@@ -209,7 +196,7 @@ def configuration(description: Mapping[str, Any]) -> dict[str, str]:
     """What a run learned with, flat and without its seed: {"gamma": "0.99", "network.widths": "[64, 64]", ...}."""
     flat = {"environments": str(description.get("setup", {}).get("environments", "?"))}
     flat["steps"] = str(description.get("steps", "environment"))
-    for name in _LEARNED_FROM:
+    for name in LEARNED_FROM:
         flat |= _flat(description.get(name), "" if name == "config" else name)
     return flat
 

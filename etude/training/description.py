@@ -218,6 +218,15 @@ EXECUTION = tuple(each.name for each in dataclasses.fields(Execution))
 OWN = tuple(each.name for each in dataclasses.fields(RunDescription) if each.default is not dataclasses.MISSING)[:-1]
 ARGUMENTS = (*OWN, "run_dir", TRAIN_ONLY, "execution", *OF_ENVIRONMENT, *EXECUTION)  # what is no hyperparameter
 
+_OF_RUN, _OF_EXECUTION = (
+    [each.name for each in dataclasses.fields(kind) if each.metadata.get("learned")]
+    for kind in (RunDescription, Execution)
+)
+LEARNED_FROM = (
+    _OF_RUN[0], *_OF_EXECUTION, *_OF_RUN[1:], "learners", TRAIN_ONLY, "environment_args", *list(OF_ENVIRONMENT)[1:],
+)  # fmt: skip
+"""By their names in plain data, what decides what is learned, and does not differ from seed to seed."""
+
 
 def advise(caller: str, forms: Mapping[str, Sequence[str]], level: int = 3) -> None:
     """Warn of arguments that are fields of an object now. forms: how the objects are given, and which fields of each.
