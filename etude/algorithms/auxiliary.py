@@ -43,30 +43,7 @@ def Auxiliary(
     if not isinstance(agent, Agent):
         raise ConfigError(f"Auxiliary takes an agent, such as etude.algorithms.PPO(config); got {agent!r}.")
     base = type(agent)
-    _check(base, loss, coefficient, name, batch_size)
-    if name in agent.recorded:
-        raise ConfigError(f"Auxiliary: name = {name!r} is that of another term of this agent; choose another name.")
-    reads_data = data is not None
-
-    def build(self: Any, make: Maker, spaces: Spaces) -> None:
-        base.build(self, make, spaces)
-        _check_target(self, to)
-
-    def with_term(self: Any, batch: Batch, noise: dict[str, Any]) -> Losses:
-        losses = base.loss(self, batch, noise)
-        seen = Batch(index=None, **batch.extras[RECORDED][name]) if reads_data else batch  # type: ignore[arg-type]
-        return _added(losses, loss(self, seen, noise), coefficient, name, to)
-
-    kind = variant(base, name=f"{base.__name__}_{name}", build=build, loss=with_term)
-    found = kind.__new__(kind)
-    vars(found).update(vars(agent))
-    if reads_data:
-        found.recorded = {**agent.recorded, name: Recorded(data, batch_size)}
-    return found
-
-
-def _check(base: type[Agent], loss: Any, coefficient: Any, name: Any, batch_size: Any) -> None:
-    """Raise ConfigError for arguments that make no term."""
+    # Raise ConfigError for arguments that make no term
     if base.loss is Agent.loss:
         raise ConfigError(f"{base.__name__} has no loss that a term could be added to.")
     if not callable(loss):
@@ -82,6 +59,36 @@ def _check(base: type[Agent], loss: Any, coefficient: Any, name: Any, batch_size
         raise ConfigError(f"Auxiliary: name = {name!r}; expected a name of letters, digits and '_'.")
     if not isinstance(batch_size, Integral) or isinstance(batch_size, bool) or batch_size < 1:
         raise ConfigError(f"Auxiliary: batch_size = {batch_size!r}; expected a whole number of at least 1.")
+    if name in agent.recorded:
+        raise ConfigError(f"Auxiliary: name = {name!r} is that of another term of this agent; choose another name.")
+    reads_data = data is not None
+
+    def build(self: Any, make: Maker, spaces: Spaces) -> None:
+        base.build(self, make, spaces)
+        _check_target(self, to)
+
+    def with_term(self: Any, batch: Batch, noise: dict[str, Any]) -> Losses:
+        losses = base.loss(self, batch, noise)
+        seen = Batch(index=None, **batch.extras[RECORDED][name]) if reads_data else batch  # type: ignore[arg-type]
+        # The losses with a term added to the one named `to`, or to the only one
+        value = loss(self, seen, noise)
+        shape = getattr(value, "shape", None)
+        if shape is None or tuple(shape):
+            what = type(value).__name__ if shape is None else f"an array of shape {list(shape)}"
+            raise ConfigError(f"The loss of {name!r} returned {what}; expected a scalar, such as ops.mean(...) of it.")
+        target = next(iter(losses)) if to is None else to
+        before = losses[target]
+        if any(name in own.metrics for own in losses.values()):
+            raise ConfigError(f"Auxiliary: name = {name!r} is the name of a metric of the agent; choose another name.")
+        term = Loss(before.value + coefficient * value, before.td_error, **before.metrics, **{name: value})
+        return Losses({**losses, target: term})
+
+    kind = variant(base, name=f"{base.__name__}_{name}", build=build, loss=with_term)
+    found = kind.__new__(kind)
+    vars(found).update(vars(agent))
+    if reads_data:
+        found.recorded = {**agent.recorded, name: Recorded(data, batch_size)}
+    return found
 
 
 def _check_target(agent: Agent, to: str | None) -> None:
@@ -93,17 +100,3 @@ def _check_target(agent: Agent, to: str | None) -> None:
             f"Auxiliary: to = {to!r}; the losses of {type(agent).__name__} are {', '.join(losses)}. Name the one that "
             "the term is added to."
         )
-
-
-def _added(losses: Losses, value: Any, coefficient: float, name: str, to: str | None) -> Losses:
-    """The losses with a term added to the one named `to`, or to the only one."""
-    shape = getattr(value, "shape", None)
-    if shape is None or tuple(shape):
-        what = type(value).__name__ if shape is None else f"an array of shape {list(shape)}"
-        raise ConfigError(f"The loss of {name!r} returned {what}; expected a scalar, such as ops.mean(...) of it.")
-    target = next(iter(losses)) if to is None else to
-    before = losses[target]
-    if any(name in own.metrics for own in losses.values()):
-        raise ConfigError(f"Auxiliary: name = {name!r} is the name of a metric of the agent; choose another name.")
-    term = Loss(before.value + coefficient * value, before.td_error, **before.metrics, **{name: value})
-    return Losses({**losses, target: term})

@@ -185,7 +185,16 @@ class SACBase:
             actor=self.actor_loss(agent, batch, action, log_prob),
             **agent.temperature.losses(log_prob, batch.weight, -float(self.size)),
         )
-        return losses, self.gap(agent, batch, q, self._sampled(policy, next_policy, noise))
+        # Actions [B, M, A] for an integral over all of them, and the log densities [B, M] that they were drawn with:
+        # those of the policy at this and at the next observation, then uniform ones; a third of each
+        drawn = [_many(policy).sample_with_log_prob(noise["here"])]
+        drawn.append(_many(next_policy).sample_with_log_prob(noise["after"]))
+        # Half the sum of two squared normal numbers is exponential, and exp(-x) of that uniform.
+        uniform = 1.0 - 2.0 * ops.exp(-0.5 * ops.sum(ops.square(noise["uniform"]), 1))
+        drawn.append((uniform, drawn[0][1] * 0.0 - self.size * math.log(2.0)))
+        actions, densities = zip(*drawn, strict=True)
+        sampled = ops.stop_gradient(ops.concatenate(actions, 1)), ops.concatenate(densities, 1)
+        return losses, self.gap(agent, batch, q, sampled)
 
     def critic_loss(self, agent: CQL, batch: Batch, q: Any, next_action: Any) -> Loss:
         """Errors of both critics [2, B] to the smaller target value of the policy's next action [B, A]."""
@@ -214,17 +223,6 @@ class SACBase:
         repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
         q = agent.critic(repeated, ops.reshape(ops.swapaxes(actions, 0, 1), (-1, self.size)))
         return ops.swapaxes(ops.reshape(q, (2, many, -1)), 1, 2)
-
-    def _sampled(self, policy: TanhGaussian, next_policy: TanhGaussian, noise: dict[str, Any]) -> tuple[Any, Any]:
-        """Actions [B, M, A] for an integral over all of them, and the log densities [B, M] that they were drawn with:
-        those of the policy at this and at the next observation, then uniform ones; a third of each."""
-        drawn = [_many(policy).sample_with_log_prob(noise["here"])]
-        drawn.append(_many(next_policy).sample_with_log_prob(noise["after"]))
-        # Half the sum of two squared normal numbers is exponential, and exp(-x) of that uniform.
-        uniform = 1.0 - 2.0 * ops.exp(-0.5 * ops.sum(ops.square(noise["uniform"]), 1))
-        drawn.append((uniform, drawn[0][1] * 0.0 - self.size * math.log(2.0)))
-        actions, densities = zip(*drawn, strict=True)
-        return ops.stop_gradient(ops.concatenate(actions, 1)), ops.concatenate(densities, 1)
 
 
 def _many(policy: TanhGaussian) -> TanhGaussian:

@@ -84,7 +84,9 @@ class ILQL(BC):
         value, *q = self._split(self.critic.whole(batch.action))
         _, *target_q = self._split(self.critic_target.whole(batch.action))
         now = value[:, :-1]
-        chosen, target_chosen = (ops.stack([self._of_tokens(x, batch) for x in own], 0) for own in (q, target_q))
+        chosen, target_chosen = (
+            ops.stack([ops.take_last(x[:, :-1], batch.action) for x in own], 0) for own in (q, target_q)
+        )
         loss = ilql(chosen, now, self._target(batch, value), target_chosen, self.config.expectile)
         gap = sum(self._gap(x[:, :-1], batch) for x in q)
         return Loss(
@@ -108,11 +110,6 @@ class ILQL(BC):
         """V [...] and both Q [..., n] in the outputs of a network [..., 1 + 2 n]."""
         value, one, other = ops.split_last(values, (1, self.tokens, self.tokens))
         return value[..., 0], one, other
-
-    @staticmethod
-    def _of_tokens(q: Any, batch: Batch) -> Any:
-        """[B, L] of the tokens of games, where Q is [B, L + 1, n]."""
-        return ops.take_last(q[:, :-1], batch.action)
 
     def _gap(self, q: Any, batch: Batch) -> Any:
         return cql_gap(masked(q, batch.observation[ACTION_MASK]) if self.legal else q, batch.action)

@@ -99,7 +99,10 @@ class MADDPG(CentralisedCritics):
         self.agents: dict[str, Spaces] = {names[agent]: own for agent, own in spaces.agents.items()}
         self.agent_of: dict[str, str] = {policy: agent for agent, policy in names.items()}
         self.normaliser: Normaliser = make.normaliser(spaces.observation, config.normalize_observation)
-        self.sizes: dict[str, int] = {name: _size(own.action) for name, own in self.agents.items()}
+        self.sizes: dict[str, int] = {
+            name: (int(own.action.n) if isinstance(own.action, Discrete) else width(own.action))
+            for name, own in self.agents.items()
+        }
         everything = (
             self.critic_space(spaces),
             Box(-1.0, 1.0, (sum(self.sizes.values()),), np.float32),
@@ -168,7 +171,11 @@ class MADDPG(CentralisedCritics):
         """The deterministic policy gradient through an agent's first critic, plus a cost on the actor's outputs x.
         Equation 5. state: with the policy's own action."""
         q = getattr(self, name)["critic"].member(0)(state)[:, 0]
-        cost = self.config.policy_cost * _mean_square(x)
+        # The mean squared output of an actor, [B, n] -> [B]; forbidden actions count as 0
+        square = ops.square(x.values if isinstance(x, MaskedValues) else x)
+        cost = self.config.policy_cost * ops.mean(
+            ops.where(x.allowed, square, 0.0) if isinstance(x, MaskedValues) else square, -1
+        )
         return Loss(ops.mean(weight * (deterministic_policy_gradient(q) + cost)), filled=filled(weight))
 
     def _policy(self, name: str, actor: str, seen: Tree) -> Any:
@@ -203,13 +210,3 @@ class MADDPG(CentralisedCritics):
         are there."""
         masked = [actions[name] * here[:, i : i + 1] for i, name in enumerate(self.agents)]
         return self.critic_observation(observation), ops.concatenate(masked, -1), here
-
-
-def _mean_square(x: Any) -> Any:
-    """The mean squared output of an actor, [B, n] -> [B]; forbidden actions count as 0."""
-    square = ops.square(x.values if isinstance(x, MaskedValues) else x)
-    return ops.mean(ops.where(x.allowed, square, 0.0) if isinstance(x, MaskedValues) else square, -1)
-
-
-def _size(action: Any) -> int:
-    return int(action.n) if isinstance(action, Discrete) else width(action)

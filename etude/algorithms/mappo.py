@@ -106,17 +106,15 @@ class MAPPO(CentralisedCritics):
         for policy, names in self.driven.items():
             taken = {"observation": None, "next_observation": None, "action": stacked([actions[n] for n in names])}
             own = stacked_batch(batch, [order.index(name) for name in names], taken)
-            losses[f"{policy}.model"] = self._loss(policy, self._policy(policy, seen), own, everything)
+            # That of PPO, for the agents of one policy
+            config = self.config
+            found = importance_ratio(self._policy(policy, seen), own, config.normalize_advantage)
+            value_error = ops.square(self._value(policy, everything) - own.extras["return"])
+            loss = ppo_loss(config, own, found, self.objective.surrogate(config, found), value_error)
+            metrics = loss.metrics | self.objective.metrics(config, found, own)
+            told = {f"{policy}.{key}": value for key, value in metrics.items()}
+            losses[f"{policy}.model"] = Loss(loss.value, filled=filled(own.weight), **told)
         return losses
-
-    def _loss(self, name: str, policy: Any, batch: Batch, everything: dict[str, Tree]) -> Loss:
-        """That of PPO, for the agents of one policy."""
-        config, found = self.config, importance_ratio(policy, batch, self.config.normalize_advantage)
-        value_error = ops.square(self._value(name, everything) - batch.extras["return"])
-        loss = ppo_loss(config, batch, found, self.objective.surrogate(config, found), value_error)
-        metrics = loss.metrics | self.objective.metrics(config, found, batch)
-        told = {f"{name}.{key}": value for key, value in metrics.items()}
-        return Loss(loss.value, filled=filled(batch.weight), **told)
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""

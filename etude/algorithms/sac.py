@@ -124,17 +124,15 @@ class SAC(Agent):
         """
         following = self.normaliser(batch.next_observation)
         next_action, next_log_prob = self.act(batch.next_observation).sample_with_log_prob(noise)
-        next_q = self._next_value(following, next_action, subset)
+        size = self.config.n_target_critics
+        if size is None:
+            next_q = self.critic_target.minimum(following, next_action)
+        else:
+            next_q = self.critic_target.minimum_of_subset(following, next_action, subset, size)
         alpha = self.temperature.alpha(self.config)
         target_q = soft_target(batch.reward, batch.discount, next_q, next_log_prob, alpha)
         q = self.critic(self.normaliser(batch.observation), batch.action)
         return critic_ensemble_loss(ops.expand_dims(target_q, 0) - q, batch.weight, q)
-
-    def _next_value(self, observation: Tree, action: Any, subset: Any) -> Any:
-        size = self.config.n_target_critics
-        if size is None:
-            return self.critic_target.minimum(observation, action)
-        return self.critic_target.minimum_of_subset(observation, action, subset, size)
 
     def actor_loss(self, batch: Batch, action: Any, log_prob: Any) -> Loss:
         """Equation 9, with the smallest value of the critics; of REDQ, with their mean.

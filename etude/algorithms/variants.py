@@ -34,43 +34,40 @@ def variant(agent: type[Agent], *, name: str | None = None, **replaced: Any) -> 
             f"variant: name = {name!r}; expected the name of a class that is not the name of an algorithm, because "
             "checkpoints tell them apart by it."
         )
-    allowed = [*ATTRIBUTES, *_methods(agent)]
+    allowed = [
+        *ATTRIBUTES,
+        *[name for name, _ in inspect.getmembers(agent, inspect.isroutine) if not name.startswith("_")],
+    ]
     if unknown := replaced.keys() - set(allowed):
         raise ConfigError(
             f"{agent.__name__} has no {', '.join(sorted(unknown))} to replace; it has {', '.join(sorted(allowed))}."
         )
     for place, value in replaced.items():
         if place in ATTRIBUTES:
-            _check_attribute(name, place, value)
+            if place == "acts_by" and value not in get_args(ActsBy):
+                raise ConfigError(f"{name}: acts_by = {value!r}; expected one of {', '.join(get_args(ActsBy))}.")
+            classes = value if isinstance(value, tuple) else ()
+            if place == "actions" and not (
+                classes and all(isinstance(x, type) and issubclass(x, gym.Space) for x in classes)
+            ):
+                raise ConfigError(
+                    f"{name}: actions = {value!r}; expected a tuple of classes of spaces, such as (Discrete,)."
+                )
         else:
-            _check_method(agent, place, value)
+            # Raise ConfigError for what cannot be called with the arguments of the method that it replaces
+            own = inspect.signature(getattr(agent, place)).parameters.values()
+            expected = f"{agent.__name__}.{place}({', '.join(str(p.replace(annotation=p.empty)) for p in own)})"
+            if not inspect.isfunction(value):
+                raise ConfigError(
+                    f"{place} = {value!r} cannot replace {expected}; expected a function of these arguments."
+                )
+            required = [p for p in own if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
+            given = inspect.signature(value)
+            try:
+                given.bind(*required)
+            except TypeError:
+                raise ConfigError(
+                    f"The function {place}{given} cannot replace {expected}; expected the same arguments, self first."
+                ) from None
     what = ", ".join(replaced) or "nothing"
     return type(name, (agent,), {"__doc__": f"{agent.__name__} with {what} replaced.", **replaced})
-
-
-def _methods(agent: type[Agent]) -> list[str]:
-    return [name for name, _ in inspect.getmembers(agent, inspect.isroutine) if not name.startswith("_")]
-
-
-def _check_attribute(name: str, place: str, value: Any) -> None:
-    if place == "acts_by" and value not in get_args(ActsBy):
-        raise ConfigError(f"{name}: acts_by = {value!r}; expected one of {', '.join(get_args(ActsBy))}.")
-    classes = value if isinstance(value, tuple) else ()
-    if place == "actions" and not (classes and all(isinstance(x, type) and issubclass(x, gym.Space) for x in classes)):
-        raise ConfigError(f"{name}: actions = {value!r}; expected a tuple of classes of spaces, such as (Discrete,).")
-
-
-def _check_method(agent: type[Agent], place: str, function: Any) -> None:
-    """Raise ConfigError for what cannot be called with the arguments of the method that it replaces."""
-    own = inspect.signature(getattr(agent, place)).parameters.values()
-    expected = f"{agent.__name__}.{place}({', '.join(str(p.replace(annotation=p.empty)) for p in own)})"
-    if not inspect.isfunction(function):
-        raise ConfigError(f"{place} = {function!r} cannot replace {expected}; expected a function of these arguments.")
-    required = [p for p in own if p.default is p.empty and p.kind is p.POSITIONAL_OR_KEYWORD]
-    given = inspect.signature(function)
-    try:
-        given.bind(*required)
-    except TypeError:
-        raise ConfigError(
-            f"The function {place}{given} cannot replace {expected}; expected the same arguments, self first."
-        ) from None

@@ -55,37 +55,34 @@ class ShownPolicy:
             observation, info = self._env.reset(seed=int(http.number(asked, "seed", 0)))
         seen = self._translation.observe(observation, info, True)
         action = self._run.act(observation, info, first=True)
+        size = self._actor.state_size
+        state = (np.zeros((1, size), np.float32),) if size else ()
+        found = self._actor.act(seen, *state)
+        # What an agent's `act` returned, with titles
+        output = found[0] if size else found
+        if isinstance(output, MaskedValues):
+            shown = [_named("action values", np.where(output.allowed, output.values, np.nan))]
+        elif isinstance(output, Categorical):
+            shown = [_named("probabilities", output.probabilities())]
+        elif isinstance(output, MultiCategorical):
+            shown = [
+                _named(f"probabilities of choice {i}", each.probabilities()) for i, each in enumerate(output.parts())
+            ]
+        elif isinstance(output, tuple):  # another distribution: its parameters
+            fields = getattr(output, "_fields", range(len(output)))
+            shown = [_named(str(name), part) for name, part in zip(fields, output, strict=True)]
+        else:
+            shown = [_named("action values", output)]
+        agent = self._run.agent
+        if isinstance(agent, Agent) and type(agent).value is not Agent.value and not size:
+            shown.append(_named("value of the state", self._run.engine.value(seen)))
         return {
             "step": self._run.step,
             "observation": http.plain(trees.map(np.asarray, observation)),
             "space": describe(self._env.observation_space),
             "action": http.plain(action),
-            "shown": self._shown(seen),
+            "shown": [each for each in shown if each["values"]],
         }
-
-    def _shown(self, seen: Any) -> list[dict[str, Any]]:
-        size = self._actor.state_size
-        state = (np.zeros((1, size), np.float32),) if size else ()
-        found = self._actor.act(seen, *state)
-        shown = _numbers(found[0] if size else found)
-        agent = self._run.agent
-        if isinstance(agent, Agent) and type(agent).value is not Agent.value and not size:
-            shown.append(_named("value of the state", self._run.engine.value(seen)))
-        return [each for each in shown if each["values"]]
-
-
-def _numbers(output: Any) -> list[dict[str, Any]]:
-    """What an agent's `act` returned, with titles."""
-    if isinstance(output, MaskedValues):
-        return [_named("action values", np.where(output.allowed, output.values, np.nan))]
-    if isinstance(output, Categorical):
-        return [_named("probabilities", output.probabilities())]
-    if isinstance(output, MultiCategorical):
-        return [_named(f"probabilities of choice {i}", each.probabilities()) for i, each in enumerate(output.parts())]
-    if isinstance(output, tuple):  # another distribution: its parameters
-        fields = getattr(output, "_fields", range(len(output)))
-        return [_named(str(name), part) for name, part in zip(fields, output, strict=True)]
-    return [_named("action values", output)]
 
 
 def _named(title: str, values: Any) -> dict[str, Any]:

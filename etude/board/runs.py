@@ -161,27 +161,25 @@ class RunBoard:
         """Look at everything; returns the runs that have changed, and the names of those that are gone."""
         gone = []
         if time.monotonic() - self._looked >= NEW_FOLDERS:
-            gone = self._look()
+            found: dict[Path, tuple[str, set[str]]] = {}
+            for given, root in self._roots.items():
+                for folder, files in walk(root, DEEPEST):
+                    inner = Path(given, folder.relative_to(root))
+                    alone = len(self._roots) == 1 and folder != root
+                    found.setdefault(folder, (_text(str(folder.relative_to(root) if alone else inner)), files))
+            runs = [BoardRun(shown, folder) for folder, (shown, files) in found.items() if METRICS in files]
+            self.more = len(runs) > MOST
+            kept = {run.name: self.runs.get(run.name, run) for run in runs[:MOST]}
+            gone = [name for name in self.runs if name not in kept]
+            headers = {
+                folder / file: shown for folder, (shown, files) in found.items() for file in files & STUDIES.keys()
+            }
+            held = {folder.header: folder for folder in self.folders.values()}
+            folders = [held.get(header) or BoardFolder(shown, header) for header, shown in headers.items()]
+            self.runs, self.folders = kept, {folder.name: folder for folder in folders}
             self._looked = time.monotonic()
         changed = [run for run in self.runs.values() if run.poll()]
         return changed + self._count_warnings(changed), gone
-
-    def _look(self) -> list[str]:
-        found: dict[Path, tuple[str, set[str]]] = {}
-        for given, root in self._roots.items():
-            for folder, files in walk(root, DEEPEST):
-                inner = Path(given, folder.relative_to(root))
-                alone = len(self._roots) == 1 and folder != root
-                found.setdefault(folder, (_text(str(folder.relative_to(root) if alone else inner)), files))
-        runs = [BoardRun(shown, folder) for folder, (shown, files) in found.items() if METRICS in files]
-        self.more = len(runs) > MOST
-        kept = {run.name: self.runs.get(run.name, run) for run in runs[:MOST]}
-        gone = [name for name in self.runs if name not in kept]
-        headers = {folder / file: shown for folder, (shown, files) in found.items() for file in files & STUDIES.keys()}
-        held = {folder.header: folder for folder in self.folders.values()}
-        folders = [held.get(header) or BoardFolder(shown, header) for header, shown in headers.items()]
-        self.runs, self.folders = kept, {folder.name: folder for folder in folders}
-        return gone
 
     def _count_warnings(self, changed: list[BoardRun]) -> list[BoardRun]:
         """Runs whose number of warnings has become known; what has changed comes first."""

@@ -153,7 +153,19 @@ class BoardServer:
     async def curves(self, request: Request) -> Response:
         """Curves of the runs that are named, or of all."""
         body = await self._body(request)
-        wanted = _wanted(body)
+        # How curves are to be drawn
+        for name, known in KNOWN.items():
+            if body.get(name, known[0]) not in known:
+                raise Refused(422, f"{name}: expected {', '.join(map(str, known))}.")
+        metric = body.get("metric")
+        if metric is not None and not (isinstance(metric, str) and len(metric) < 200):
+            raise Refused(422, "metric: expected a name, or null for the return.")
+        most = {"smoothing": 1.0, "seconds": 2.0}
+        numbers: dict[str, Any] = {name: http.number(body, name, Wanted._field_defaults[name]) for name in most}
+        for name, value in numbers.items():
+            if not 0 <= value <= most[name]:
+                raise Refused(422, f"{name}: expected a number from 0 to {most[name]:g}.")
+        wanted = Wanted(metric, **numbers, **{name: body.get(name, known[0]) for name, known in KNOWN.items()})
         return _json(await self.reading(lambda: curves(self._runs(body), wanted)))
 
     async def compared(self, request: Request) -> Response:
@@ -267,22 +279,6 @@ def _event(news: dict[str, Any]) -> str:
 
 def _json(found: Any) -> Response:
     return Response(json.dumps(found, allow_nan=False), media_type="application/json")
-
-
-def _wanted(body: dict[str, Any]) -> Wanted:
-    """How curves are to be drawn."""
-    for name, known in KNOWN.items():
-        if body.get(name, known[0]) not in known:
-            raise Refused(422, f"{name}: expected {', '.join(map(str, known))}.")
-    metric = body.get("metric")
-    if metric is not None and not (isinstance(metric, str) and len(metric) < 200):
-        raise Refused(422, "metric: expected a name, or null for the return.")
-    most = {"smoothing": 1.0, "seconds": 2.0}
-    numbers: dict[str, Any] = {name: http.number(body, name, Wanted._field_defaults[name]) for name in most}
-    for name, value in numbers.items():
-        if not 0 <= value <= most[name]:
-            raise Refused(422, f"{name}: expected a number from 0 to {most[name]:g}.")
-    return Wanted(metric, **numbers, **{name: body.get(name, known[0]) for name, known in KNOWN.items()})
 
 
 class Guard:

@@ -76,7 +76,16 @@ def create(
         return StrategyEngine(agent, spaces, seed, device, busy)
     name = choose(name, getattr(agent.config, "network", None))
     if isinstance(device, Replicas):
-        return _replicated(name, agent, spaces, seed, device, busy)
+        # An engine that trains on several devices
+        if name == "torch":
+            from etude.engines.torch_group import ReplicatedTorchEngine
+
+            return ReplicatedTorchEngine(agent, spaces, seed, device, busy)
+        check_home(name)
+        with keras_on(name):
+            from etude.engines.jax_replicas import ShardedEngine
+
+            return ShardedEngine(agent, spaces, seed, device, busy)
     if name == "torch":
         with _threads_that_sleep():
             from etude.engines import torch
@@ -120,19 +129,6 @@ def strategy_replicas(strategy: Any) -> Any:
         return replicas_of(strategy)
 
 
-def _replicated(name: str, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy) -> Engine:
-    """An engine that trains on several devices."""
-    if name == "torch":
-        from etude.engines.torch_group import ReplicatedTorchEngine
-
-        return ReplicatedTorchEngine(agent, spaces, seed, replicas, busy)
-    check_home(name)
-    with keras_on(name):
-        from etude.engines.jax_replicas import ShardedEngine
-
-        return ShardedEngine(agent, spaces, seed, replicas, busy)
-
-
 def replicas_for(name: str, network: Any, devices: Devices, device: str, compiled: bool) -> Replicas | None:
     """The devices that a run with these settings trains on, where they are several; None for one. See
     `find_replicas`. name: see `choose`."""
@@ -159,10 +155,7 @@ def find_replicas(engine: str, devices: int | str, device: str, compiled: bool) 
         return jax_replicas(devices, device, launched())
     if compiled:
         raise ConfigError(f"compiled = True trains on one device; got devices = {devices!r}. Leave one of them out.")
-    return _torch_replicas(devices, device, launched())
-
-
-def _torch_replicas(devices: int | str, device: str, launch: Launch | None) -> Replicas | None:
+    launch = launched()
     import torch
     from torch import distributed
 
@@ -185,26 +178,22 @@ def _torch_replicas(devices: int | str, device: str, launch: Launch | None) -> R
     if size == 1:
         return None
     local = Launch(*[distributed.get_rank(), size] * 2) if launch is None else launch
-    own = _own_device(device, gpus, local)
+    # The device of this process, as `decide` takes it: the CPU, or a GPU of its own ("auto:1": for large networks)
+    name, _, number = device.partition(":")
+    if name == "cuda" and number and local.local_size > 1:
+        raise ConfigError(
+            f"device = {device!r} puts {local.local_size} replicas on one device; expected a device for each. Give "
+            "device='cuda', for a GPU each, or 'cpu'."
+        )
+    if name == "cuda" and local.local_size > gpus:
+        raise ConfigError(
+            f"{local.local_size} processes were started on this machine, and torch sees {gpus} GPUs; expected a GPU "
+            f"for each. Start {max(1, gpus)}, or give device='cpu'."
+        )
+    own = device if name == "cpu" or not gpus else f"{name}:{local.local_rank}"
     from etude.engines.torch_group import TorchGroup
 
     return Replicas(size, own, group=TorchGroup())
-
-
-def _own_device(device: str, gpus: int, launch: Launch) -> str:
-    """The device of this process, as `decide` takes it: the CPU, or a GPU of its own ("auto:1": for large networks)."""
-    name, _, number = device.partition(":")
-    if name == "cuda" and number and launch.local_size > 1:
-        raise ConfigError(
-            f"device = {device!r} puts {launch.local_size} replicas on one device; expected a device for each. Give "
-            "device='cuda', for a GPU each, or 'cpu'."
-        )
-    if name == "cuda" and launch.local_size > gpus:
-        raise ConfigError(
-            f"{launch.local_size} processes were started on this machine, and torch sees {gpus} GPUs; expected a GPU "
-            f"for each. Start {max(1, gpus)}, or give device='cpu'."
-        )
-    return device if name == "cpu" or not gpus else f"{name}:{launch.local_rank}"
 
 
 @contextmanager

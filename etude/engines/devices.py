@@ -30,7 +30,8 @@ def decide(requested: str, gpus: int, layout: ParameterLayout) -> str:
         return "cpu"
     name, _, number = requested.partition(":")
     if name == "auto":
-        if not (gpus and (_numbers(layout) > SMALL or not layout.portable)):
+        # How many numbers the networks hold
+        if not (gpus and (sum(value.size for value in layout.initial.values()) > SMALL or not layout.portable)):
             return "cpu"
         name = "cuda"
     if name != "cuda" or not (number or "0").isdigit():
@@ -51,8 +52,3 @@ def threads_for(weights: Iterable[Any], beside: int, fixed: int = 0) -> int | No
     if not convolves and sum(map(math.prod, shapes)) + fixed < TINY:
         return 1
     return left_beside(beside) if beside else None
-
-
-def _numbers(layout: ParameterLayout) -> int:
-    """How many numbers the networks hold."""
-    return sum(value.size for value in layout.initial.values())

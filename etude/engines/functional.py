@@ -112,7 +112,12 @@ class FunctionalEngine:
         )  # fmt: skip
         if not (alike and all(part.in_numpy for part in own.parts.values())):
             return False
-        differ = _differing_fields(own.agent.config, its.agent.config)
+        # The fields in which two configs of one class differ
+        pairs = {
+            f.name: (getattr(own.agent.config, f.name), getattr(its.agent.config, f.name))
+            for f in dataclasses.fields(own.agent.config)
+        }
+        differ = {name for name, (one, two) in pairs.items() if one is not two and one != two}
         if not differ <= (set(own.hyper) if scalars else set()):
             return False
         self._compiler = other
@@ -307,12 +312,6 @@ class FunctionalEngine:
         if layout.delay is not None:
             self._state["delayed"] = self.backend.put(np.asarray(layout.times_delayed(state), np.int32))
         self._done = int(state["step"])
-
-
-def _differing_fields(config: Any, other: Any) -> set[str]:
-    """The fields in which two configs of one class differ."""
-    pairs = {f.name: (getattr(config, f.name), getattr(other, f.name)) for f in dataclasses.fields(config)}
-    return {name for name, (one, two) in pairs.items() if one is not two and one != two}
 
 
 def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:

@@ -31,7 +31,12 @@ class JaxBackend:
     def settle(self, layout: ParameterLayout) -> None:
         threads = threads_for(layout.initial.values(), self._busy.learning)
         if threads is not None and "NPROC" not in os.environ:
-            _start_with(threads)
+            # XLA makes its threads when JAX computes for the first time in a process, and reads how many from NPROC
+            os.environ["NPROC"] = str(threads)
+            try:
+                jax.devices()
+            finally:
+                del os.environ["NPROC"]
         gpus = [device for device in jax.devices() if device.platform == "gpu"]
         self.device = decide(self.device, len(gpus), layout)
         kind, _, number = self.device.partition(":")
@@ -98,12 +103,3 @@ def release_freed_memory() -> None:
     """Give back to the system what the compiler freed and glibc keeps: 60 to 110 MB after a learn call was compiled."""
     with contextlib.suppress(OSError, AttributeError):  # another C library
         ctypes.CDLL("libc.so.6").malloc_trim(0)
-
-
-def _start_with(threads: int) -> None:
-    """XLA makes its threads when JAX computes for the first time in a process, and reads how many from NPROC."""
-    os.environ["NPROC"] = str(threads)
-    try:
-        jax.devices()
-    finally:
-        del os.environ["NPROC"]

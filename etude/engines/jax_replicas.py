@@ -167,7 +167,12 @@ def jax_replicas(devices: int | str, device: str, launch: Launch | None) -> Repl
         raise ConfigError(f"device = {device!r} is one device; got devices = {devices!r}. Give device='cuda' or 'cpu'.")
     if launch is not None and launch.size > 1 and not jax.distributed.is_initialized():
         _join(launch)
-    found = _visible(device)
+    # The devices of one kind, of all processes: GPUs where there are several, unless others are asked for
+    found = [each for each in jax.devices() if each.platform == "gpu"]
+    if device == "cpu" or (device == "auto" and len(found) < 2):
+        found = jax.devices("cpu")
+    elif not found:
+        raise ConfigError(f"device={device!r} asks for GPUs; JAX sees none here. Use device='cpu' or 'auto'.")
     if devices == "all":
         devices = len(found)
     assert isinstance(devices, int)
@@ -204,16 +209,6 @@ def _join(launch: Launch) -> None:
         ) from error
     if launch.rank == 0:
         atexit.register(outlive, range(1, launch.size))
-
-
-def _visible(device: str) -> list[Any]:
-    """The devices of one kind, of all processes: GPUs where there are several, unless others are asked for."""
-    gpus = [each for each in jax.devices() if each.platform == "gpu"]
-    if device == "cpu" or (device == "auto" and len(gpus) < 2):
-        return jax.devices("cpu")
-    if not gpus:
-        raise ConfigError(f"device={device!r} asks for GPUs; JAX sees none here. Use device='cpu' or 'auto'.")
-    return gpus
 
 
 class ShardedEngine(FunctionalEngine):

@@ -68,18 +68,53 @@ class ParameterLayout:
         self.layers: dict[str, dict[str, tuple[str, ...]]] = (
             self._layers() if self.agent.config.layer_gradient_norms else {}
         )
-        self.following: tuple[Following, ...] = self._following()
+        names = {id(part): name for name, part in self.parts.items()}
+        self.following: tuple[Following, ...] = tuple(
+            Following(
+                f"{name}.{v}", f"{names[id(part.target_of.source)]}.{v}", part.target_of.tau, part.target_of.every
+            )
+            for name, part in self.parts.items()
+            if part.target_of is not None
+            for v in part.variables
+        )
         self.delayed: frozenset[str]
         self.delay: str | None
-        self.delayed, self.delay = self._delay()
-        self.hyper: tuple[str, ...] = self._hyper_names()
+        # The losses that are not trained at every gradient step, and the config field that says how often
+        delays = self.agent.trained_every
+        if not set(delays) <= set(self.groups) or len(set(delays.values())) > 1:
+            raise ConfigError(
+                f"{type(self.agent).__name__}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
+                "and one config field for all of them."
+            )
+        self.delayed, self.delay = frozenset(delays), next(iter(delays.values()), None)
+        fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
+        named = {field for following in self.following for field in (following.tau, following.every) if field}
+        named |= set(self.agent.trained_every.values())
+        if named - fields.keys():
+            raise ConfigError(
+                f"target and trained_every name the config fields {sorted(named - fields.keys())}, which "
+                f"{type(self.agent.config).__name__} lacks."
+            )
+        config = self.agent.config
+        ruled = {rule.hyperparameter for rule in config.adapt} & set(adjustable_settings(config.optimizer))
+        floats = {name for name, value in fields.items() if isinstance(value, float | Linear)}
+        self.hyper: tuple[str, ...] = tuple(sorted(named | floats | ruled))
         self._settings = tuple(name for name in self.hyper if name.startswith(PREFIX))  # of the optimizer
         self.rates: dict[str, str] = {group: self._rate(group) for group in self.groups}  # loss name -> config field
         self.normaliser: str | None = next(
             (n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None
         )
         self.portable: bool = all(part.portable for part in self.parts.values())
-        self.noisy: tuple[str, ...] = self._noisy()
+        # The weights that are noise, but for those of target copies
+        self.noisy: tuple[str, ...] = tuple(
+            f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.noise
+        )
+        sizes = {(part.noise_size,) for part in self.parts.values() if part.noise}
+        if not sizes <= set(self.agent.batch_noise.values()):
+            raise ConfigError(
+                f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
+                "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
+            )
 
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Any:
         """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what
@@ -273,17 +308,6 @@ class ParameterLayout:
         online = ((name, part) for name, part in self.parts.items() if part.target_of is None)
         return tuple(f"{name}.{v}" for name, part in online for v in part.frozen)
 
-    def _noisy(self) -> tuple[str, ...]:
-        """The weights that are noise, but for those of target copies."""
-        found = tuple(f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.noise)
-        sizes = {(part.noise_size,) for part in self.parts.values() if part.noise}
-        if not sizes <= set(self.agent.batch_noise.values()):
-            raise ConfigError(
-                f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
-                "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
-            )
-        return found
-
     def _layers(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """By loss and by the metric of a layer, its trained variables: those of `q.dense0_gradient_norm` are
         `q.dense0.weight` and `q.dense0.bias`."""
@@ -293,27 +317,6 @@ class ParameterLayout:
                 metric = f"{name.rpartition('.')[0]}_gradient_norm"
                 found[group][metric] = (*found[group].get(metric, ()), name)
         return found
-
-    def _following(self) -> tuple[Following, ...]:
-        names = {id(part): name for name, part in self.parts.items()}
-        return tuple(
-            Following(
-                f"{name}.{v}", f"{names[id(part.target_of.source)]}.{v}", part.target_of.tau, part.target_of.every
-            )
-            for name, part in self.parts.items()
-            if part.target_of is not None
-            for v in part.variables
-        )
-
-    def _delay(self) -> tuple[frozenset[str], str | None]:
-        """The losses that are not trained at every gradient step, and the config field that says how often."""
-        delays = self.agent.trained_every
-        if not set(delays) <= set(self.groups) or len(set(delays.values())) > 1:
-            raise ConfigError(
-                f"{type(self.agent).__name__}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
-                "and one config field for all of them."
-            )
-        return frozenset(delays), next(iter(delays.values()), None)
 
     def times_due(self, done: int, k: int, hyper: Mapping[str, float]) -> int:
         """At how many of k gradient steps after the first `done` the delayed losses are trained."""
@@ -325,20 +328,6 @@ class ParameterLayout:
         setting of what says how often."""
         counted = self.times_due(0, int(state["step"]), vars(self.agent.config))
         return int(state.get("delayed", counted))
-
-    def _hyper_names(self) -> tuple[str, ...]:
-        fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
-        named = {field for following in self.following for field in (following.tau, following.every) if field}
-        named |= set(self.agent.trained_every.values())
-        if named - fields.keys():
-            raise ConfigError(
-                f"target and trained_every name the config fields {sorted(named - fields.keys())}, which "
-                f"{type(self.agent.config).__name__} lacks."
-            )
-        config = self.agent.config
-        ruled = {rule.hyperparameter for rule in config.adapt} & set(adjustable_settings(config.optimizer))
-        floats = {name for name, value in fields.items() if isinstance(value, float | Linear)}
-        return tuple(sorted(named | floats | ruled))
 
     def _rate(self, group: str) -> str:
         own = f"{group.rpartition('.')[2]}_learning_rate"

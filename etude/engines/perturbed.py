@@ -80,18 +80,15 @@ class PerturbedActor:
 
     def _act(self, observation: Tree, columns: tuple[int, ...]) -> Any:
         if columns not in self._bound:
-            self._bound[columns] = self._agent_of(columns)
+            layout, values = self._engine.layout, self._engine.weights()
+            own = layout.from_vector(np.stack([self._vector(column) for column in columns]))
+            agent = layout.bind({**values, **own})
+            for name, part in parts_of(agent).items():
+                if isinstance(part, Network):
+                    put_part(agent, name, NetworkForEach(part))
+            self._bound[columns] = agent
         with one_thread(self._engine.largest):
             return self._bound[columns].act(observation)
-
-    def _agent_of(self, columns: tuple[int, ...]) -> Agent:
-        layout, values = self._engine.layout, self._engine.weights()
-        own = layout.from_vector(np.stack([self._vector(column) for column in columns]))
-        agent = layout.bind({**values, **own})
-        for name, part in parts_of(agent).items():
-            if isinstance(part, Network):
-                put_part(agent, name, NetworkForEach(part))
-        return agent
 
     def _vector(self, column: int) -> np.ndarray:
         if column not in self._vectors:

@@ -34,12 +34,43 @@ class StackedActor:
         if self._engine.state_size:
             raise ConfigError(f"{self._name} has a recurrent state, and acts for one run at a time.")
         self._read = self._engine.read_by_acting()
-        self._refuse_other_parts()
+        others = [name for name, part in self._parts.items() if not _stackable(part)]
+        if others:
+            raise ConfigError(
+                f"{self._name} acts with {', '.join(others)}, of a kind that acts for one run at a time; expected "
+                "networks from Mlp, without noise in their layers."
+            )
         initial = self._engine.weights()
         self._weights = [{name: initial[name] for name in self._read} for _ in range(members)]
         self._bound: Agent | None = None
         self._acting = 0  # environments of each member, for which it is bound
-        self._refuse_other_outputs()
+        # Some agents treat a batch as a whole, or rely on the shapes of weights: tried with two sets of weights
+        rng, rows = np.random.default_rng(0), 2
+        sets = [
+            {name: rng.standard_normal(value.shape).astype(value.dtype) for name, value in self._weights[0].items()}
+            for _ in range(2)
+        ]
+
+        def draw(leaf: np.ndarray) -> np.ndarray:
+            return rng.standard_normal(leaf.shape).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
+
+        # Random observations; of those with masks, all actions allowed
+        observation = trees.map(draw, zeros(self._engine.spaces.observation, 2 * rows))
+        if self._engine.spaces.masked:
+            observation = {**observation, ACTION_MASK: np.ones_like(observation[ACTION_MASK])}
+        try:
+            together = self._stacked(sets, rows).act(observation)
+        except Exception as error:  # whatever an agent of a user's own raises
+            raise ConfigError(
+                f"{self._name}'s act takes no stacked weights ({error}); one run acts at a time."
+            ) from error
+        for i, own in enumerate(sets):
+            part = slice(i * rows, (i + 1) * rows)
+            agent = self._engine.layout.bind({**self._engine.weights(), **own})
+            alone = trees.leaves(agent.act(trees.rows(observation, part)))
+            found = [leaf[part] for leaf in trees.leaves(together)]
+            if not all(np.array_equal(one, other, equal_nan=True) for one, other in zip(alone, found, strict=True)):
+                raise ConfigError(f"{self._name}'s act treats a batch as a whole, and acts for one run at a time.")
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What each member's `agent.act` returns for its part of observations [members * n, ...]."""
@@ -80,50 +111,8 @@ class StackedActor:
         parts = self._engine.layout.parts
         return {name: part for name, part in parts.items() if any(own.startswith(f"{name}.") for own in self._read)}
 
-    def _refuse_other_parts(self) -> None:
-        others = [name for name, part in self._parts.items() if not _stackable(part)]
-        if others:
-            raise ConfigError(
-                f"{self._name} acts with {', '.join(others)}, of a kind that acts for one run at a time; expected "
-                "networks from Mlp, without noise in their layers."
-            )
-
-    def _refuse_other_outputs(self) -> None:
-        """Some agents treat a batch as a whole, or rely on the shapes of weights: tried with two sets of weights."""
-        rng, rows = np.random.default_rng(0), 2
-        sets = [
-            {name: rng.standard_normal(value.shape).astype(value.dtype) for name, value in self._weights[0].items()}
-            for _ in range(2)
-        ]
-        observation = _drawn(self._engine.spaces, rng, 2 * rows)
-        try:
-            together = self._stacked(sets, rows).act(observation)
-        except Exception as error:  # whatever an agent of a user's own raises
-            raise ConfigError(
-                f"{self._name}'s act takes no stacked weights ({error}); one run acts at a time."
-            ) from error
-        for i, own in enumerate(sets):
-            part = slice(i * rows, (i + 1) * rows)
-            agent = self._engine.layout.bind({**self._engine.weights(), **own})
-            alone = trees.leaves(agent.act(trees.rows(observation, part)))
-            found = [leaf[part] for leaf in trees.leaves(together)]
-            if not all(np.array_equal(one, other, equal_nan=True) for one, other in zip(alone, found, strict=True)):
-                raise ConfigError(f"{self._name}'s act treats a batch as a whole, and acts for one run at a time.")
-
 
 def _stackable(part: Part) -> bool:
     if isinstance(part, Network):
         return type(part.architecture) is Architecture and part.portable and not part.noise
     return isinstance(part, FreeParameters | Normaliser)
-
-
-def _drawn(spaces: Spaces, rng: np.random.Generator, rows: int) -> Tree:
-    """Random observations; of those with masks, all actions allowed."""
-
-    def draw(leaf: np.ndarray) -> np.ndarray:
-        return rng.standard_normal(leaf.shape).astype(leaf.dtype) if leaf.dtype.kind == "f" else leaf
-
-    observation = trees.map(draw, zeros(spaces.observation, rows))
-    if spaces.masked:
-        observation = {**observation, ACTION_MASK: np.ones_like(observation[ACTION_MASK])}
-    return observation

@@ -54,7 +54,14 @@ class StrategyReplicas:
     def __init__(self, strategy: Any):
         self.strategy: Any = strategy
         self.count: int = int(strategy.num_replicas_in_sync)
-        rank, size = _place(strategy)
+        # (rank, size) of this process among the workers that train together
+        if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
+            rank, size = 0, 1
+        else:
+            resolver = strategy.cluster_resolver
+            jobs = resolver.cluster_spec().as_dict()
+            tasks = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, ())))]
+            rank, size = (tasks.index((resolver.task_type, resolver.task_id)), len(tasks)) if len(tasks) > 1 else (0, 1)
         self.group: MessageGroup | None = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
 
     def scope(self) -> contextlib.AbstractContextManager[object]:
@@ -183,31 +190,18 @@ class ScheduledReplicas(StrategyReplicas):
         """Call a tf.function with each of these arguments, on any worker; what it returned, in NumPy."""
         with self.explained():
             scheduled = [self._coordinator.schedule(function, args=row) for row in rows]
-            self._wait()
+            # Until all is done. A worker that ended may come back within PATIENCE: its steps are then taken again
+            answered = checked = time.monotonic()
+            while not self._coordinator.done():
+                time.sleep(_POLL)
+                now = time.monotonic()
+                if now - checked > 1.0:
+                    silent, checked = [name for name, address in self._addresses.items() if not _answers(address)], now
+                    answered = answered if silent else now
+                    if now - answered > PATIENCE:
+                        raise ReplicaError(_lost_message(f"{', '.join(silent)} did not answer for {PATIENCE:.0f} s"))
+            self._coordinator.join()  # raises what a step raised
             return [one.fetch() for one in scheduled]
-
-    def _wait(self) -> None:
-        """Until all is done. A worker that ended may come back within PATIENCE: its steps are then taken again."""
-        answered = checked = time.monotonic()
-        while not self._coordinator.done():
-            time.sleep(_POLL)
-            now = time.monotonic()
-            if now - checked > 1.0:
-                silent, checked = [name for name, address in self._addresses.items() if not _answers(address)], now
-                answered = answered if silent else now
-                if now - answered > PATIENCE:
-                    raise ReplicaError(_lost_message(f"{', '.join(silent)} did not answer for {PATIENCE:.0f} s"))
-        self._coordinator.join()  # raises what a step raised
-
-
-def _place(strategy: Any) -> tuple[int, int]:
-    """(rank, size) of this process among the workers that train together."""
-    if not isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy):
-        return 0, 1
-    resolver = strategy.cluster_resolver
-    jobs = resolver.cluster_spec().as_dict()
-    tasks = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, ())))]
-    return (tasks.index((resolver.task_type, resolver.task_id)), len(tasks)) if len(tasks) > 1 else (0, 1)
 
 
 def _answers(address: str) -> bool:

@@ -109,18 +109,15 @@ class FQE(Agent):
             next_value = ops.sum(policy * self.critic_target(following), -1)
         else:
             q = self.critic((self.normaliser(batch.observation), batch.action))[:, 0]
-            next_value = self._mean_over_actions(following, policy)
+            # The mean target value [B] of M actions [B, M, A] for each observation
+            many = policy.shape[1]
+            repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), following)
+            joined = ops.concatenate([policy[:, i] for i in range(many)], 0)
+            next_value = ops.mean(ops.reshape(self.critic_target((repeated, joined)), (many, -1)), 0)
         next_value = ops.clip(next_value, self.config.v_min, self.config.v_max)
         td_error = td(q, batch.reward, batch.discount, next_value)
         loss = Loss(ops.mean(batch.weight * squared(td_error)), td_error=td_error, q_value=ops.mean(q))
         return Losses(critic=loss)
-
-    def _mean_over_actions(self, observation: Tree, actions: Any) -> Any:
-        """The mean target value [B] of M actions [B, M, A] for each observation."""
-        many = actions.shape[1]
-        repeated = trees.map(lambda leaf: ops.concatenate([leaf] * many, 0), observation)
-        joined = ops.concatenate([actions[:, i] for i in range(many)], 0)
-        return ops.mean(ops.reshape(self.critic_target((repeated, joined)), (many, -1)), 0)
 
 
 class Values(NamedTuple):
@@ -140,7 +137,16 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     config = bounded(config, np.concatenate([episode.reward for episode in data.episodes]))
     _, agent = agent_for(FQE(config), data.environment, None, data.spaces)  # over images, with convolutions
     engine = kind_of(agent).make_engine(agent, data.spaces, setup)
-    known = _with_policy(data, described[following])
+    # The data with what the target policy does next [sum of L, ...] as their only extra
+    ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
+    episodes: Sequence[Episode] = [
+        dataclasses.replace(
+            episode,
+            extras={TARGET: part},
+        )
+        for episode, part in zip(data.episodes, np.split(described[following], ends), strict=True)
+    ]
+    known = dataclasses.replace(data, episodes=tuple(episodes))
     sources = Sources({"recorded": known}, {"recorded": 1.0})
     learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)
     action = np.concatenate([episode.action for episode in known.episodes])
@@ -167,19 +173,6 @@ def learn(context: TrainingContext, steps: int) -> None:
     while progress.step < steps:
         progress.step += learner.collect_request(steps - progress.step).steps
         learner.learn_if_due()
-
-
-def _with_policy(data: Dataset, following: np.ndarray) -> Dataset:
-    """The data with what the target policy does next [sum of L, ...] as their only extra."""
-    ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
-    episodes: Sequence[Episode] = [
-        dataclasses.replace(
-            episode,
-            extras={TARGET: part},
-        )
-        for episode, part in zip(data.episodes, np.split(following, ends), strict=True)
-    ]
-    return dataclasses.replace(data, episodes=tuple(episodes))
 
 
 def _values(engine: Engine, observation: Tree, action: np.ndarray, policy: np.ndarray) -> Values:

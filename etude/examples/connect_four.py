@@ -200,17 +200,13 @@ def look_ahead(observation: dict[str, np.ndarray], rng: np.random.Generator) -> 
     for stones in (board[:, :, 0], board[:, :, 1]):
         for column in allowed.tolist():
             row = ROWS - 1 - int(board[:, column].sum())  # row 0 is the top one
-            if _wins(stones, row, column):
+            # Whether one more stone here makes a line of four
+            if any(
+                1 + _in_line(stones, row, column, down, right) + _in_line(stones, row, column, -down, -right) >= LINE
+                for down, right in _DIRECTIONS
+            ):
                 return column
     return int(rng.choice(allowed))
-
-
-def _wins(stones: np.ndarray, row: int, column: int) -> bool:
-    """Whether one more stone here makes a line of four."""
-    return any(
-        1 + _in_line(stones, row, column, down, right) + _in_line(stones, row, column, -down, -right) >= LINE
-        for down, right in _DIRECTIONS
-    )
 
 
 def _in_line(stones: np.ndarray, row: int, column: int, down: int, right: int) -> int:

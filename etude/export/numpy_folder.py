@@ -111,18 +111,15 @@ class PythonProgram:
         self._lines: list[str] = []
         self._called: dict[str, None] = {}
         for step in steps(outputs.values()):
-            self._add(step)
+            if not step.varies:
+                name = step.name or f"constant{len(self.constants)}"
+                self.constants[name] = step.value
+                self._names[step] = f"WEIGHTS[{name!r}]"
+            else:
+                self._names[step] = f"x{len(self._lines)}"
+                what = self._call(step.operation, step.arguments) if step.operation else f"inputs[{step.name!r}]"
+                self._lines.append(f"{self._names[step]} = {what}")
         self._lines.append(f"return {{{', '.join(f'{name!r}: {self._names[out]}' for name, out in outputs.items())}}}")
-
-    def _add(self, step: Traced) -> None:
-        if not step.varies:
-            name = step.name or f"constant{len(self.constants)}"
-            self.constants[name] = step.value
-            self._names[step] = f"WEIGHTS[{name!r}]"
-            return
-        self._names[step] = f"x{len(self._lines)}"
-        what = self._call(step.operation, step.arguments) if step.operation else f"inputs[{step.name!r}]"
-        self._lines.append(f"{self._names[step]} = {what}")
 
     def _call(self, operation: str, arguments: tuple[Any, ...]) -> str:
         if operation == "getitem":

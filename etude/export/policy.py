@@ -117,7 +117,11 @@ class ExportedPolicy:
         found: dict[str, Any] = {}
         observed = {each.name: inputs[each.name] for each in self.observed}
         for each, kept in zip(self._stacked, self.memory, strict=False):
-            observed[each.name] = _followed(inputs[kept.name], observed[each.name], inputs[FIRST], self._frames)
+            # The last `count` frames [N, count, ...]: of an episode that begins, its first one repeated
+            newest = ops.expand_dims(observed[each.name], 1)
+            begun = ops.concatenate([newest] * self._frames, 1)
+            first = ops.reshape(inputs[FIRST], (-1, *(1 for _ in begun.shape[1:])))
+            observed[each.name] = ops.where(first, begun, ops.concatenate([inputs[kept.name][:, 1:], newest], 1))
             found[NEXT + kept.name] = observed[each.name]
         tree = tree_of(self.source, iter([observed[each.name] for each in self.observed if each.path is not None]))
         seen = self._conversion.observations.converted(tree, observed.get(MASK))
@@ -175,14 +179,6 @@ def _input(path: tuple[Any, ...], leaf: Space) -> Input:
 
 def _named(what: str, path: tuple[Any, ...]) -> str:
     return ".".join([what, *map(str, path)])
-
-
-def _followed(frames: Any, newest: Any, first: Any, count: int) -> Any:
-    """The last `count` frames [N, count, ...]: of an episode that begins, its first one repeated."""
-    newest = ops.expand_dims(newest, 1)
-    begun = ops.concatenate([newest] * count, 1)
-    first = ops.reshape(first, (-1, *(1 for _ in begun.shape[1:])))
-    return ops.where(first, begun, ops.concatenate([frames[:, 1:], newest], 1))
 
 
 def policies_of(policy: TrainedPolicy, engine: Any = None) -> dict[str, ExportedPolicy]:

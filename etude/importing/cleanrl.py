@@ -63,7 +63,8 @@ def _one_module(path: Path, held: Any) -> Found:
     if tensors.have("critic."):
         head = "actor_mean" if tensors.have("actor_mean.") else "actor"
         networks: dict[str, Any] = {
-            part: _joined(trunk, _head(tensors, name)) for part, name in ((POLICY, head), ("model.critic", "critic"))
+            part: trunk._replace(dense=(*trunk.dense, *_head(tensors, name).dense))
+            for part, name in ((POLICY, head), ("model.critic", "critic"))
         }
         if trunk.dense:
             notes.append("Layers that actor and critic share are layers of both here, and are trained apart.")
@@ -82,10 +83,6 @@ def _one_module(path: Path, held: Any) -> Found:
 def _head(tensors: NamedTensors, name: str) -> Layers:
     alone = tensors.have(f"{name}.weight")
     return Layers((), (tensors.layer(name),)) if alone else tensors.sequence(name)
-
-
-def _joined(first: Layers, last: Layers) -> Layers:
-    return first._replace(dense=(*first.dense, *last.dense))
 
 
 def _actor_and_critics(path: Path, held: list[Any]) -> Found:

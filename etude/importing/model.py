@@ -156,7 +156,22 @@ class ImportedModel:
             setup.setdefault("environments", self.environments)
         run = Run(self.algorithm, env, config=self.config, **setup)
         try:
-            self._take_over(run)
+            self._check_spaces(run)
+            try:
+                found = self._weights(run)
+            except (ValueError, NetworkError) as problem:
+                raise self._unfit(run, str(problem)) from None
+            state = run.state()
+            for name, own in state["engine"]["values"].items():
+                if name in found and found[name].shape != own.shape:
+                    raise self._unfit(run, f"{name} has shape {found[name].shape} in the file, and {own.shape} for it")
+            state["engine"]["values"] |= found
+            if self.observations is not None:
+                (part,) = normalised_parts(run.engine.spaces.observation)
+                state["moments"] = {part.name: self.observations._asdict()}
+            if self.returns is not None:
+                state["scale"] = {**state["scale"], "moments": self.returns._asdict()}
+            run.restore(state)
             if run_dir is not None:
                 self.save(run, run_dir)
         except BaseException:
@@ -178,24 +193,6 @@ class ImportedModel:
         assert run.directory is not None
         run.directory.write_config({**run.description(), "total": 0, "schedule": Schedule().plain()})
         run.directory.save(0, run.state(), {"imported": self.source, "library": self.library})
-
-    def _take_over(self, run: Run) -> None:
-        self._check_spaces(run)
-        try:
-            found = self._weights(run)
-        except (ValueError, NetworkError) as problem:
-            raise self._unfit(run, str(problem)) from None
-        state = run.state()
-        for name, own in state["engine"]["values"].items():
-            if name in found and found[name].shape != own.shape:
-                raise self._unfit(run, f"{name} has shape {found[name].shape} in the file, and {own.shape} for it")
-        state["engine"]["values"] |= found
-        if self.observations is not None:
-            (part,) = normalised_parts(run.engine.spaces.observation)
-            state["moments"] = {part.name: self.observations._asdict()}
-        if self.returns is not None:
-            state["scale"] = {**state["scale"], "moments": self.returns._asdict()}
-        run.restore(state)
 
     def _check_spaces(self, run: Run) -> None:
         """Raise NetworkError where the environment's spaces are not those of the file."""

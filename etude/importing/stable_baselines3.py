@@ -77,7 +77,13 @@ def read(path: Path, activation: str | None = None, vec_normalize: Path | None =
     """The model in a zip. activation: None takes what the file says, or the default of Stable-Baselines3.
     vec_normalize: the file of `VecNormalize.save`; None takes one of the usual name beside the zip, if there is one."""
     members = _members(path)
-    data = _data(path, members["data"])
+    try:
+        data = parse(members["data"])
+    except ValueError as problem:
+        raise CheckpointError(f"data in {path} is no JSON: {problem}. Expected {EXPECTED}; copy it again.") from problem
+    count = data.get("n_envs", 1) if isinstance(data, dict) else None
+    if type(count) is not int or count < 1:
+        raise CheckpointError(f"data in {path} holds no model: n_envs = {count!r:.40}. Expected {EXPECTED}.")
     where = f"policy.pth in {path}"
     tensors = NamedTensors(where, read_torch_file(io.BytesIO(members["policy.pth"]), where), EXPECTED)
     _refuse_what_differs(path, data)
@@ -90,8 +96,33 @@ def read(path: Path, activation: str | None = None, vec_normalize: Path | None =
         variables = read_torch_file(io.BytesIO(members["pytorch_variables.pth"]), where)
         found, own = _temperature(where, variables)
         numbers, fields = numbers | found, fields | own
-    chosen, known = _activation(path, data, activation, "tanh" if POLICY in parts.networks else "relu")
-    chosen = _of_convolutions(path, parts, chosen)
+    # The activation, and how it is known
+    if activation is not None:
+        chosen, known = activation, "as given"
+    else:
+        text = _table(data.get("policy_kwargs")).get("activation_fn")
+        if text is None:
+            chosen, known = (
+                ("tanh" if POLICY in parts.networks else "relu"),
+                f"the default of {LIBRARY}; activation= (--activation) names another",
+            )
+        else:
+            name = str(text).removesuffix("'>").rpartition(".")[2]
+            if name not in ACTIVATIONS:
+                raise ConfigError(
+                    f"{path} was trained with activation_fn = {name[:60]}, which cannot be imported; expected one of "
+                    f"{', '.join(ACTIVATIONS)}."
+                )
+            chosen, known = ACTIVATIONS[name], "as the file says"
+    # The activation, which is ReLU after convolutions, whatever it is after the layers that follow them
+    networks = [own if isinstance(own, Layers) else own[0] for own in parts.networks.values()]
+    if networks[0].convolutions:
+        if chosen != "relu" and any(len(own.dense) > 2 for own in networks):
+            raise ConfigError(
+                f"{path} has ReLU after convolutions, and {chosen} after dense layers; a Conv has one activation. "
+                "Expected a CnnPolicy with activation_fn=torch.nn.ReLU, or net_arch=[]."
+            )
+        chosen = "relu"
     moments = _moments(vec_normalize or next((path.with_name(n) for n in BESIDE if path.with_name(n).exists()), None))
     return ImportedModel(
         source=str(path),
@@ -124,17 +155,6 @@ def _members(path: Path) -> dict[str, bytes]:
         if isinstance(problem, CheckpointError):
             raise
         raise CheckpointError(f"{path} cannot be read: {problem}. Expected {EXPECTED}; copy it again.") from problem
-
-
-def _data(path: Path, text: bytes) -> dict[str, Any]:
-    try:
-        data = parse(text)
-    except ValueError as problem:
-        raise CheckpointError(f"data in {path} is no JSON: {problem}. Expected {EXPECTED}; copy it again.") from problem
-    count = data.get("n_envs", 1) if isinstance(data, dict) else None
-    if type(count) is not int or count < 1:
-        raise CheckpointError(f"data in {path} holds no model: n_envs = {count!r:.40}. Expected {EXPECTED}.")
-    return data
 
 
 def _table(value: Any) -> dict[str, Any]:
@@ -223,35 +243,6 @@ def _actor_and_critic(tensors: NamedTensors) -> Parts:
     note = "Layers that actor and critic share are layers of both here, and are trained apart from now on."
     numbers = {LOG_STD: tensors.read("log_std")} if tensors.have("log_std") else {}
     return Parts(networks, numbers, note if both or tensors.have("mlp_extractor.shared_net.") else "")
-
-
-def _of_convolutions(path: Path, parts: Parts, activation: str) -> str:
-    """The activation, which is ReLU after convolutions, whatever it is after the layers that follow them."""
-    networks = [own if isinstance(own, Layers) else own[0] for own in parts.networks.values()]
-    if not networks[0].convolutions:
-        return activation
-    if activation != "relu" and any(len(own.dense) > 2 for own in networks):
-        raise ConfigError(
-            f"{path} has ReLU after convolutions, and {activation} after dense layers; a Conv has one activation. "
-            "Expected a CnnPolicy with activation_fn=torch.nn.ReLU, or net_arch=[]."
-        )
-    return "relu"
-
-
-def _activation(path: Path, data: dict[str, Any], given: str | None, default: str) -> tuple[str, str]:
-    """The activation, and how it is known."""
-    if given is not None:
-        return given, "as given"
-    text = _table(data.get("policy_kwargs")).get("activation_fn")
-    if text is None:
-        return default, f"the default of {LIBRARY}; activation= (--activation) names another"
-    name = str(text).removesuffix("'>").rpartition(".")[2]
-    if name not in ACTIVATIONS:
-        raise ConfigError(
-            f"{path} was trained with activation_fn = {name[:60]}, which cannot be imported; expected one of "
-            f"{', '.join(ACTIVATIONS)}."
-        )
-    return ACTIVATIONS[name], "as the file says"
 
 
 def _hyperparameters(algorithm: str, data: dict[str, Any]) -> tuple[dict[str, Any], str]:

@@ -132,7 +132,14 @@ class GraphWalks(gym.Env[str, str]):
             raise ConfigError(f"GraphWalks: edges = {edges!r}; expected a probability above 0.")
         self.metadata = {"render_modes": [], "context": length}
         self.graph = _graph(nodes, edges, seed)  # [from, to] bool
-        self.distances = _distances(self.graph)  # [nodes] steps to the goal
+        # [nodes] how many steps the shortest walk to the goal has; -1 where there is none
+        found = np.full(len(self.graph), -1)
+        found[GOAL], steps = 0, 0
+        while (found == steps).any():
+            reached = self.graph[:, found == steps].any(1) & (found < 0)
+            steps += 1
+            found[reached] = steps
+        self.distances = found  # [nodes] steps to the goal
         self._length, self._list = length, list_edges
         self._starts = np.flatnonzero((self.distances > 0) & (self.distances < length - 1))
         if not len(self._starts):
@@ -174,14 +181,3 @@ def _graph(nodes: int, edges: float, seed: int) -> np.ndarray:
             graph[GOAL] = False
             return graph
     raise ConfigError(f"GraphWalks: edges = {edges}: of 100,000 graphs, none has an edge from each node. Give more.")
-
-
-def _distances(graph: np.ndarray) -> np.ndarray:
-    """[nodes] how many steps the shortest walk to the goal has; -1 where there is none."""
-    found = np.full(len(graph), -1)
-    found[GOAL], steps = 0, 0
-    while (found == steps).any():
-        reached = graph[:, found == steps].any(1) & (found < 0)
-        steps += 1
-        found[reached] = steps
-    return found

@@ -45,7 +45,19 @@ class Pretrained:
             checks.counts(self, "lora")
         object.__setattr__(self, "model", str(self.model))
         if self.tokenizer is None:
-            object.__setattr__(self, "tokenizer", self._own_tokenizer())
+            path = self.file("tokenizer_config.json")
+            try:
+                found = json.loads(path.read_text(encoding="utf-8"))
+            except (UnicodeDecodeError, json.JSONDecodeError) as problem:
+                raise ConfigError(f"Pretrained: {path} is damaged: {problem}.") from problem
+            end = (found if isinstance(found, dict) else {}).get("eos_token")
+            end = end.get("content") if isinstance(end, dict) else end
+            if not isinstance(end, str):
+                raise ConfigError(
+                    f"Pretrained: tokenizer_config.json of {self.model} has no eos_token. Give a tokenizer: "
+                    "tokenizer=HuggingFace('tokenizer.json', end=...)."
+                )
+            object.__setattr__(self, "tokenizer", HuggingFace(self.file("tokenizer.json"), end))
 
     def __call__(self) -> NoReturn:
         """Raises ConfigError: what makes networks of single observations takes functions, and this is none."""
@@ -74,21 +86,3 @@ class Pretrained:
                 f"Pretrained: there is no folder {self.model!r}, and {name} of this model was not to be had from the "
                 f"hub: {problem!s:.300}"
             ) from problem
-
-    def _own_tokenizer(self) -> HuggingFace:
-        end = _json(self.file("tokenizer_config.json")).get("eos_token")
-        end = end.get("content") if isinstance(end, dict) else end
-        if not isinstance(end, str):
-            raise ConfigError(
-                f"Pretrained: tokenizer_config.json of {self.model} has no eos_token. Give a tokenizer: "
-                "tokenizer=HuggingFace('tokenizer.json', end=...)."
-            )
-        return HuggingFace(self.file("tokenizer.json"), end)
-
-
-def _json(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError) as problem:
-        raise ConfigError(f"Pretrained: {path} is damaged: {problem}.") from problem
-    return found if isinstance(found, dict) else {}

@@ -128,25 +128,19 @@ class WordPolicy:
         chances = np.zeros((len(observation["observation"]), CHARACTERS.size), np.float32)
         for row, window in zip(chances, observation["observation"].tolist(), strict=True):
             game, _, begun = CHARACTERS.decode(window[: window[-1]]).rpartition("\n")
-            fits = self._fitting(begun)
-            row += np.bincount(self._tokens[fits, len(begun)], self._weights(game)[fits], CHARACTERS.size)
+            # The numbers of the words that begin like this
+            if begun not in self._beginning:
+                said = CHARACTERS.encode(begun)
+                self._beginning[begun] = np.flatnonzero((self._tokens[:, : len(begun)] == said).all(1))
+            fits = self._beginning[begun]
+            found = self._kept.get(game)
+            if found is None:
+                if len(self._kept) >= 1024:
+                    self._kept.clear()
+                self._kept[game] = found = self.likely(self.colours.candidates(game.split("\n")))
+            row += np.bincount(self._tokens[fits, len(begun)], found[fits], CHARACTERS.size)
         legal = chances > 0
         return Categorical(np.log(np.where(legal, chances, 1.0)), legal)
-
-    def _fitting(self, begun: str) -> np.ndarray:
-        """The numbers of the words that begin like this."""
-        if begun not in self._beginning:
-            said = CHARACTERS.encode(begun)
-            self._beginning[begun] = np.flatnonzero((self._tokens[:, : len(begun)] == said).all(1))
-        return self._beginning[begun]
-
-    def _weights(self, game: str) -> np.ndarray:
-        found = self._kept.get(game)
-        if found is None:
-            if len(self._kept) >= 1024:
-                self._kept.clear()
-            self._kept[game] = found = self.likely(self.colours.candidates(game.split("\n")))
-        return found
 
 
 class RandomMixture(WordPolicy):

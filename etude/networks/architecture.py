@@ -109,7 +109,21 @@ class Architecture:
         layers = []
         for i, units in enumerate(widths):
             own = gain if i == len(widths) - 1 else None
-            layer = self._add_dense(f"{prefix}dense{first + i}", inputs, units, own)
+            name = f"{prefix}dense{first + i}"
+            stack = () if self.members is None else (self.members,)
+            bias_shape = (units,) if self.members is None else (self.members, 1, units)
+            shapes = {"weight": (*stack, inputs, units), "bias": bias_shape}
+            weight, bias = (self._add(f"{name}.{part}", shape, inputs, own) for part, shape in shapes.items())
+            if not self.spec.noisy:
+                layer = Dense(weight, bias, None, name=self._prefix + name)
+            else:
+                noisy = Noisy(*(f"{name}.{part}" for part in ("weight_scale", "bias_scale", "noise_in", "noise_out")))
+                for scale, shape in zip(noisy[:2], shapes.values(), strict=True):
+                    self.parameters[scale] = Parameter(shape, "constant", inputs, self.spec.noisy)
+                for noise, size in ((noisy.inputs, inputs), (noisy.units, units)):
+                    self.noise[noise] = (*stack, size)
+                    self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
+                layer = Dense(weight, bias, noisy, name=self._prefix + name)
             if own is None:
                 norm = self._add_norm(layer.name, units, first + i) if self.spec.layer_norm else None
                 layer = layer._replace(norm=norm, skip=first + i in self.spec.skips)
@@ -124,21 +138,6 @@ class Architecture:
         for name, initializer in ((norm.scale, "ones"), (norm.bias, "zeros")):
             self.parameters[name] = Parameter(shape, initializer, units, 1.0)
         return norm
-
-    def _add_dense(self, name: str, inputs: int, units: int, gain: float | None) -> Dense:
-        stack = () if self.members is None else (self.members,)
-        bias_shape = (units,) if self.members is None else (self.members, 1, units)
-        shapes = {"weight": (*stack, inputs, units), "bias": bias_shape}
-        weight, bias = (self._add(f"{name}.{part}", shape, inputs, gain) for part, shape in shapes.items())
-        if not self.spec.noisy:
-            return Dense(weight, bias, None, name=self._prefix + name)
-        noisy = Noisy(*(f"{name}.{part}" for part in ("weight_scale", "bias_scale", "noise_in", "noise_out")))
-        for scale, shape in zip(noisy[:2], shapes.values(), strict=True):
-            self.parameters[scale] = Parameter(shape, "constant", inputs, self.spec.noisy)
-        for noise, size in ((noisy.inputs, inputs), (noisy.units, units)):
-            self.noise[noise] = (*stack, size)
-            self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
-        return Dense(weight, bias, noisy, name=self._prefix + name)
 
     def _add_convolutions(self, number: int, image: Image) -> tuple[list[Convolution], int]:
         assert isinstance(self.spec, Conv)

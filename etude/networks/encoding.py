@@ -87,16 +87,12 @@ class Image(NamedTuple):
         each = self.channels // max(self.stacked, 1)
         own = (each, self.height, self.width) if self.channels_first else (self.height, self.width, each)
         x = ops.reshape(x, (-1, *own))
-        x = _channels_last(x) if self.channels_first else x
+        x = ops.swapaxes(ops.swapaxes(x, 1, 3), 1, 2) if self.channels_first else x
         if not self.stacked:
             return x
         # The channels of all images of the stack become the last dimension.
         x = ops.reshape(x, (-1, self.stacked, self.height * self.width, each))
         return ops.reshape(ops.swapaxes(x, 1, 2), (-1, self.height, self.width, self.channels))
-
-
-def _channels_last(x: Any) -> Any:
-    return ops.swapaxes(ops.swapaxes(x, 1, 3), 1, 2)
 
 
 def at(observation: Tree, path: Path) -> Any:

@@ -72,7 +72,7 @@ class RecurrentArchitecture:
                 by_time[0][:, : self.state_size]
             )  # no cell has fewer gates than its state has numbers
         told = {"keep": None if first is None else 1.0 - first, "trained": None if trained is None else trained > 0}
-        told = {name: _times(x) for name, x in told.items() if x is not None}
+        told = {name: ops.expand_dims(ops.swapaxes(x, 0, 1), -1) for name, x in told.items() if x is not None}
 
         def step(state: Any, projected: Any, *now: Any) -> Any:
             at = dict(zip(told, now, strict=True))
@@ -113,11 +113,6 @@ class RecurrentArchitecture:
     def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Initial values by name, float32."""
         return draw_all(self.parameters, rng)
-
-
-def _times(x: Any) -> Any:
-    """[B, L] -> [L, B, 1]."""
-    return ops.expand_dims(ops.swapaxes(x, 0, 1), -1)
 
 
 def sequence_architecture(

@@ -46,25 +46,21 @@ class LayerUnits(NamedTuple):
         if isinstance(layer, Convolution):
             axes = {layer.weight: ("kernel", "kernel", "inputs", "units"), layer.bias: ("units",)}
         else:
-            axes = _dense_axes(layer, len(parameters[layer.weight].shape) == 3)
+            stacked = len(parameters[layer.weight].shape) == 3
+            members = ("members",) if stacked else ()
+            matrix: tuple[str, ...] = (*members, "inputs", "units")
+            row: tuple[str, ...] = ("members", "", "units") if stacked else ("units",)
+            axes: dict[str, tuple[str, ...]] = {layer.weight: matrix, layer.bias: row}
+            if layer.norm is not None:
+                axes |= {layer.norm.scale: row, layer.norm.bias: row}
+            if layer.noisy is not None:
+                axes |= {layer.noisy.weight: matrix, layer.noisy.bias: row}
+                axes |= {layer.noisy.inputs: (*members, "inputs"), layer.noisy.units: (*members, "units")}
             groups = () if layer.norm is None else layer.norm.groups
         prefix, stream, kind, number = re.fullmatch(  # type: ignore[union-attr]
             r"(before\.|after\.)?(.*?)(dense|conv)(\d+)", layer.name
         ).groups()
         return cls(f"{prefix or ''}{kind}", stream, int(number), parameters[layer.weight].shape[-1], axes, groups)
-
-
-def _dense_axes(layer: Dense, stacked: bool) -> dict[str, tuple[str, ...]]:
-    members = ("members",) if stacked else ()
-    matrix: tuple[str, ...] = (*members, "inputs", "units")
-    row: tuple[str, ...] = ("members", "", "units") if stacked else ("units",)
-    axes: dict[str, tuple[str, ...]] = {layer.weight: matrix, layer.bias: row}
-    if layer.norm is not None:
-        axes |= {layer.norm.scale: row, layer.norm.bias: row}
-    if layer.noisy is not None:
-        axes |= {layer.noisy.weight: matrix, layer.noisy.bias: row}
-        axes |= {layer.noisy.inputs: (*members, "inputs"), layer.noisy.units: (*members, "units")}
-    return axes
 
 
 def observed(part: int, n: int) -> np.ndarray:

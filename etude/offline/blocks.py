@@ -76,25 +76,23 @@ def split(columns: Columns, name: str) -> tuple[list[Episode], int]:
         stop = end if unknown else end + 1
         dropped += unknown
         if stop > start:
-            episodes.append(_episode(columns, start, stop, terminated))
+            here = slice(start, stop)
+            if columns.next_observation is not None:
+                final = trees.rows(columns.next_observation, slice(stop - 1, stop))
+            else:
+                final = trees.rows(columns.observation, slice(stop - 1, stop) if terminated else slice(stop, stop + 1))
+            episodes.append(
+                Episode(
+                    observation=trees.concatenate([trees.rows(columns.observation, here), final]),
+                    action=columns.action[here],
+                    reward=columns.reward[here],
+                    terminated=terminated,
+                    truncated=not terminated or bool(columns.timeout[stop - 1]),
+                    extras={name: values[here] for name, values in columns.extras.items()},
+                )
+            )
         start = end + 1
     return episodes, dropped
-
-
-def _episode(columns: Columns, start: int, stop: int, terminated: bool) -> Episode:
-    here = slice(start, stop)
-    if columns.next_observation is not None:
-        final = trees.rows(columns.next_observation, slice(stop - 1, stop))
-    else:
-        final = trees.rows(columns.observation, slice(stop - 1, stop) if terminated else slice(stop, stop + 1))
-    return Episode(
-        observation=trees.concatenate([trees.rows(columns.observation, here), final]),
-        action=columns.action[here],
-        reward=columns.reward[here],
-        terminated=terminated,
-        truncated=not terminated or bool(columns.timeout[stop - 1]),
-        extras={name: values[here] for name, values in columns.extras.items()},
-    )
 
 
 def _check_continuity(columns: Columns, ends: np.ndarray, name: str) -> None:
@@ -223,7 +221,12 @@ class EpisodeAssembler:
         """Take in what was collected next; copies it."""
         time, count = steps.shape
         rows = self._rows + np.arange(time * count).reshape(time, count)
-        self._store(_flat(steps, time * count), time * count)
+
+        def copied(leaf: np.ndarray) -> np.ndarray:
+            return np.array(leaf).reshape(time * count, *leaf.shape[2:])
+
+        named = {name: getattr(steps, name) for name in ("observation", "action", "reward", "extras")}
+        self._store(trees.map(copied, named), time * count)
         columns = steps.columns.tolist()
         for column, restarted in zip(columns, steps.restarted.tolist(), strict=True):
             if restarted and self._open.pop(column, None):
@@ -291,14 +294,6 @@ class EpisodeAssembler:
 
     def _row_bytes(self) -> int:
         return trees.count_bytes(self._parts[0]) // max(1, len(self._parts[0]["reward"])) if self._parts else 0
-
-
-def _flat(steps: Steps, rows: int) -> dict[str, Any]:
-    def copied(leaf: np.ndarray) -> np.ndarray:
-        return np.array(leaf).reshape(rows, *leaf.shape[2:])
-
-    named = {name: getattr(steps, name) for name in ("observation", "action", "reward", "extras")}
-    return trees.map(copied, named)
 
 
 def _joined(parts: list[dict[str, Any]]) -> dict[str, Any]:

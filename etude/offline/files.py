@@ -115,7 +115,14 @@ def spaces_of(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces
                 "read(path, Spaces(env.observation_space, env.action_space))."
             )
         return given
-    held = _held(about, path)
+    held = Spaces(_space(about, "observation_space", path), _space(about, "action_space", path))
+    agents = about.get("agents")
+    if agents is not None:
+        if not isinstance(agents, dict) or not all(isinstance(own, dict) for own in agents.values()):
+            raise DataError(f"{path}: its metadata, 'etude', has damaged agents. Record it again.")
+        own = {name: Spaces(_space(each, "observation_space", path), _space(each, "action_space", path))
+               for name, each in agents.items()}  # fmt: skip
+        held = Spaces(held.observation, held.action, own, about.get("turns") is True)
     if given is None:
         return held
     held = replace(held, observation=with_origins(held.observation, origins_of(given.observation)))
@@ -129,18 +136,6 @@ def spaces_of(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces
                 f"({_shown(about.get('environment'))})."
             )
     return held
-
-
-def _held(about: dict[str, Any], path: Path) -> Spaces:
-    spaces = Spaces(_space(about, "observation_space", path), _space(about, "action_space", path))
-    agents = about.get("agents")
-    if agents is None:
-        return spaces
-    if not isinstance(agents, dict) or not all(isinstance(own, dict) for own in agents.values()):
-        raise DataError(f"{path}: its metadata, 'etude', has damaged agents. Record it again.")
-    own = {name: Spaces(_space(each, "observation_space", path), _space(each, "action_space", path))
-           for name, each in agents.items()}  # fmt: skip
-    return Spaces(spaces.observation, spaces.action, own, about.get("turns") is True)
 
 
 FORMATS: dict[str, Any] = {

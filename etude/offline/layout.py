@@ -167,7 +167,15 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
 
     clip: move Box actions beyond their bounds onto them.
     """
-    _check_names(arrays, spaces, file)
+    wanted = [*paths(spaces.observation, OBSERVATIONS), *paths(spaces.action, ACTIONS), *REQUIRED]
+    if _has(arrays, NEXT):
+        wanted += paths(spaces.observation, NEXT)
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise DataError(
+            f"{file}: column {missing[0]!r} is missing; it has {', '.join(sorted(arrays)) or 'no columns'}. Expected "
+            f"{', '.join(wanted)} for observations in {describe(spaces.observation)}."
+        )
     _check_lengths(arrays, file)
     known = {*REQUIRED, NORMALIZED, *paths(spaces.action, ACTIONS)}
     known.update(path for name in (OBSERVATIONS, NEXT) for path in paths(spaces.observation, name))
@@ -180,7 +188,14 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
             # NaN is what `keep_info` stores where an environment did not return a number.
             extras[name] = values if name.startswith(INFO) else _finite(values, name, file)
     if PROPENSITIES in extras:
-        extras[LOG_PROB] = _log_prob(extras.pop(PROPENSITIES), file)
+        # The log probabilities [M] of actions from their probabilities
+        propensity = extras.pop(PROPENSITIES)
+        if ((propensity <= 0) | (propensity > 1)).any():
+            row = int(np.argmax((propensity <= 0) | (propensity > 1)))
+            raise DataError(
+                f"{file}: column {PROPENSITIES!r}, row {row}: {propensity[row]}; expected above 0, and 1 at most."
+            )
+        extras[LOG_PROB] = np.log(propensity.astype(np.float64)).astype(np.float32)
     own = zip(paths(spaces.action, ACTIONS), (leaf for _, leaf in leaves(spaces.action)), strict=True)
     each = [_inside(_fitted(arrays[path], leaf, path, file), leaf, path, file, clip) for path, leaf in own]
     action = actions_in(spaces.action, each)
@@ -220,18 +235,6 @@ def _with_spaces(space: Space, tree: Tree, name: str) -> list[tuple[str, Space, 
     if not inner:
         return [(name, space, tree)]
     return [found for key, part in inner for found in _with_spaces(part, tree[key], f"{name}/{key}")]
-
-
-def _check_names(arrays: Arrays, spaces: Spaces, file: str) -> None:
-    wanted = [*paths(spaces.observation, OBSERVATIONS), *paths(spaces.action, ACTIONS), *REQUIRED]
-    if _has(arrays, NEXT):
-        wanted += paths(spaces.observation, NEXT)
-    missing = [name for name in wanted if name not in arrays]
-    if missing:
-        raise DataError(
-            f"{file}: column {missing[0]!r} is missing; it has {', '.join(sorted(arrays)) or 'no columns'}. Expected "
-            f"{', '.join(wanted)} for observations in {describe(spaces.observation)}."
-        )
 
 
 def _check_lengths(arrays: Arrays, file: str) -> None:
@@ -275,16 +278,6 @@ def _normalized(values: np.ndarray, name: str, action: np.ndarray, file: str) ->
             "as many float numbers as an action has. Remove the column: actions are then scaled."
         )
     return _finite(values.reshape(action.shape).astype(np.float32), name, file)
-
-
-def _log_prob(propensity: np.ndarray, file: str) -> np.ndarray:
-    """The log probabilities [M] of actions from their probabilities."""
-    if ((propensity <= 0) | (propensity > 1)).any():
-        row = int(np.argmax((propensity <= 0) | (propensity > 1)))
-        raise DataError(
-            f"{file}: column {PROPENSITIES!r}, row {row}: {propensity[row]}; expected above 0, and 1 at most."
-        )
-    return np.log(propensity.astype(np.float64)).astype(np.float32)
 
 
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:

@@ -68,7 +68,24 @@ def load_data(data: Any, spaces: Spaces, action_space: Space) -> RecordedData:
                 f"The data holds {what} of {describe(mine)}, and the environment has {describe(theirs)}. Give the "
                 "environment that the data was recorded in."
             )
-    return _executed(found)
+    # The same episodes with the actions that the environment executed; samples that `log_prob` is of are kept
+    space = found.spaces.action
+    actions = [within(space, episode.action) for episode in found.episodes]
+    pairs = list(zip(found.episodes, actions, strict=True))
+    if all(np.array_equal(episode.action, action) for episode, action in pairs):
+        return found
+    samples = LOG_PROB in found.episodes[0].extras and CLIPPED not in found.episodes[0].extras
+    return replace(
+        found,
+        episodes=tuple(
+            replace(
+                episode,
+                action=action,
+                extras={SAMPLED_ACTION: episode.action, **episode.extras} if samples else episode.extras,
+            )
+            for episode, action in pairs
+        ),
+    )
 
 
 def _counted_alike(data: Dataset, space: Space) -> Dataset:
@@ -85,27 +102,6 @@ def _counted_alike(data: Dataset, space: Space) -> Dataset:
 
     episodes = tuple(replace(episode, observation=counted(episode.observation)) for episode in data.episodes)
     return replace(data, episodes=episodes, source=replace(data.source, observation=there))
-
-
-def _executed(data: Dataset) -> Dataset:
-    """The same episodes with the actions that the environment executed; samples that `log_prob` is of are kept."""
-    space = data.spaces.action
-    actions = [within(space, episode.action) for episode in data.episodes]
-    pairs = list(zip(data.episodes, actions, strict=True))
-    if all(np.array_equal(episode.action, action) for episode, action in pairs):
-        return data
-    samples = LOG_PROB in data.episodes[0].extras and CLIPPED not in data.episodes[0].extras
-    return replace(
-        data,
-        episodes=tuple(
-            replace(
-                episode,
-                action=action,
-                extras={SAMPLED_ACTION: episode.action, **episode.extras} if samples else episode.extras,
-            )
-            for episode, action in pairs
-        ),
-    )
 
 
 def _loaded(data: Any, source: Spaces) -> Dataset:

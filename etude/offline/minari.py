@@ -89,6 +89,9 @@ class MinariShard:
         """Complete the data set. about: all that is known of it."""
         self._file.close()
         environment, name = about.get("environment"), self._path.name.removesuffix(".partial")
+        # The id of a data set: below Minari's folder with its namespace
+        path = self._path.with_name(name)
+        here = path.resolve()
         metadata = {
             "total_episodes": self._count,
             "total_steps": self._steps,
@@ -96,7 +99,9 @@ class MinariShard:
             "jpeg_encoding": False,
             "observation_space": json.dumps(_to_json(self._spaces.observation)),
             "action_space": json.dumps(_to_json(self._spaces.action)),
-            "dataset_id": _id(self._path.with_name(name)),
+            "dataset_id": (
+                here.relative_to(root().resolve()).as_posix() if here.is_relative_to(root().resolve()) else path.name
+            ),
             "minari_version": VERSION,
             "dataset_size": round(self._path.joinpath(DATA, NUMBERS).stat().st_size / 1e6, 1),
             "etude": about,
@@ -110,12 +115,6 @@ def root() -> Path:
     """The folder where Minari keeps data sets."""
     given = os.environ.get("MINARI_DATASETS_PATH")
     return Path(given) if given else Path.home() / ".minari" / "datasets"
-
-
-def _id(path: Path) -> str:
-    """The id of a data set: below Minari's folder with its namespace."""
-    here = path.resolve()
-    return here.relative_to(root().resolve()).as_posix() if here.is_relative_to(root().resolve()) else path.name
 
 
 def about(path: Path) -> str | None:

@@ -175,13 +175,27 @@ class ParquetShard:
         arrays |= text_arrays(block.final_observation, block.last, len(block.reward), self._spaces)
         columns = {name: _to_arrow(self._pyarrow, values) for name, values in arrays.items()}
         for name, values in observation_arrays(block.final_observation, self._spaces, NEXT).items():
-            columns[name] = _sparse(self._pyarrow, values, block.last)
+            # A column of lists, empty but for these rows
+            width = values[0].size
+            offsets = np.zeros(block.last[-1] + 2, np.int32)
+            offsets[block.last + 1] = width
+            columns[name] = self._pyarrow.ListArray.from_arrays(
+                np.cumsum(offsets, dtype=np.int32), self._pyarrow.array(values.reshape(-1))
+            )
         for name, numbers in (("environment", block.environment), ("episode", block.number)):
             columns[f"metadata/{name}"] = self._pyarrow.array(np.repeat(numbers, block.lengths))
         table = self._pyarrow.table(columns)
         if self._writer is None:
             options = {"compression": self._compression, "write_page_checksum": True, "write_statistics": False}
-            self._writer = self._pq.ParquetWriter(self._file, table.schema, use_dictionary=_images(arrays), **options)
+            # The columns with few different values, which a dictionary makes small: those of bytes
+            self._writer = self._pq.ParquetWriter(
+                self._file,
+                table.schema,
+                use_dictionary=[
+                    name for name, values in arrays.items() if values.dtype.itemsize == 1 and values.dtype != bool
+                ],
+                **options,
+            )
         self._writer.write_table(table, row_group_size=len(table))
         self._chunks += table.num_columns
 
@@ -243,7 +257,22 @@ def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
         if not _is_numeric(kinds, kind):
             pass_over(name, f"the type {kind}", path)
             table = table.drop_columns([name])
-    return _filled({name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}, path)
+    # Arrays whose empty rows of next observations are the observations of the next row
+    arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
+    for name, held in arrays.items():
+        if not isinstance(held, _Sparse):
+            continue
+        own = arrays.get(OBSERVATIONS + name.removeprefix(NEXT))
+        if not isinstance(own, np.ndarray) or own[0].size != held.values.shape[1] or not held.lengths[-1]:
+            raise DataError(
+                f"{path}: column {name!r} has empty rows that no observation of a next row fills. Record it again."
+            )
+        own = own.reshape(len(own), -1)
+        found = np.empty_like(own)
+        found[:-1] = own[1:]
+        found[held.lengths > 0] = held.values
+        arrays[name] = found
+    return arrays
 
 
 @contextmanager
@@ -309,42 +338,11 @@ def _is_list(kinds: Any, kind: Any) -> bool:
     return kinds.is_list(kind) or kinds.is_large_list(kind) or kinds.is_fixed_size_list(kind)
 
 
-def _images(arrays: dict[str, np.ndarray]) -> list[str]:
-    """The columns with few different values, which a dictionary makes small: those of bytes."""
-    return [name for name, values in arrays.items() if values.dtype.itemsize == 1 and values.dtype != bool]
-
-
 class _Sparse(NamedTuple):
     """Rows of which some are empty."""
 
     lengths: np.ndarray  # [M]
     values: np.ndarray  # [rows that are not empty, n]
-
-
-def _sparse(pyarrow: Any, values: np.ndarray, rows: np.ndarray) -> Any:
-    """A column of lists, empty but for these rows."""
-    width = values[0].size
-    offsets = np.zeros(rows[-1] + 2, np.int32)
-    offsets[rows + 1] = width
-    return pyarrow.ListArray.from_arrays(np.cumsum(offsets, dtype=np.int32), pyarrow.array(values.reshape(-1)))
-
-
-def _filled(arrays: dict[str, Any], path: Path) -> dict[str, np.ndarray]:
-    """Arrays whose empty rows of next observations are the observations of the next row."""
-    for name, held in arrays.items():
-        if not isinstance(held, _Sparse):
-            continue
-        own = arrays.get(OBSERVATIONS + name.removeprefix(NEXT))
-        if not isinstance(own, np.ndarray) or own[0].size != held.values.shape[1] or not held.lengths[-1]:
-            raise DataError(
-                f"{path}: column {name!r} has empty rows that no observation of a next row fills. Record it again."
-            )
-        own = own.reshape(len(own), -1)
-        found = np.empty_like(own)
-        found[:-1] = own[1:]
-        found[held.lengths > 0] = held.values
-        arrays[name] = found
-    return arrays
 
 
 def _to_arrow(pyarrow: Any, values: np.ndarray) -> Any:

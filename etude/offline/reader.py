@@ -103,10 +103,30 @@ def files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]:
         return tuple(file for each in source for file in files_at(each))
     text = os.fspath(source)
     if is_remote(text):
-        return _remote_files(text)
+        fsspec = _fsspec()
+        try:
+            system, path = fsspec.core.url_to_fs(text)
+            if path.endswith(tuple(FORMATS)) and not glob.has_magic(path):
+                return (text,)
+            found = system.glob(path) if glob.has_magic(path) else system.ls(path, detail=False)
+        except (OSError, ValueError, ImportError) as error:
+            raise DataError(f"{text}: it cannot be listed ({error}). Check the address and your access.") from None
+        files = sorted(
+            each for each in found if each.endswith(tuple(FORMATS)) and not PurePosixPath(each).name.startswith(".")
+        )
+        if not files:
+            raise DataError(
+                f"{text}: there is no recorded data in it; expected files that end in {', '.join(FORMATS)}."
+            )
+        return tuple(system.unstrip_protocol(each) for each in files)
     path = Path(text)
     if path.is_dir() and not minari.is_minari(path):
-        found = _in_folder(path)
+        entries = sorted(each for each in path.iterdir() if not each.name.startswith("."))
+        found = [
+            each
+            for each in entries
+            if (minari.is_minari(each) or (each.is_file() and each.name.endswith(tuple(FORMATS))))
+        ]
     elif path.exists():
         found = [path]
     elif glob.has_magic(text):
@@ -152,40 +172,12 @@ def share(files: tuple[T, ...], part: int, parts: int) -> tuple[T, ...]:
     return files[part::parts]
 
 
-def _in_folder(folder: Path) -> list[Path]:
-    entries = sorted(each for each in folder.iterdir() if not each.name.startswith("."))
-    return [each for each in entries if _is_data(each)]
-
-
-def _is_data(path: Path) -> bool:
-    return minari.is_minari(path) or (path.is_file() and path.name.endswith(tuple(FORMATS)))
-
-
 def _minari_folder(name: str) -> Path | None:
     """The folder of a Minari data set, where Minari keeps it; None where it is not there."""
     if os.path.isabs(name) or ".." in Path(name).parts:
         return None
     path = minari.root() / name
     return path if minari.is_minari(path) else None
-
-
-def _remote_files(address: str) -> tuple[str, ...]:
-    fsspec = _fsspec()
-    try:
-        system, path = fsspec.core.url_to_fs(address)
-        if path.endswith(tuple(FORMATS)) and not glob.has_magic(path):
-            return (address,)
-        found = system.glob(path) if glob.has_magic(path) else system.ls(path, detail=False)
-    except (OSError, ValueError, ImportError) as error:
-        raise DataError(f"{address}: it cannot be listed ({error}). Check the address and your access.") from None
-    files = sorted(each for each in found if each.endswith(tuple(FORMATS)) and not _hidden(each))
-    if not files:
-        raise DataError(f"{address}: there is no recorded data in it; expected files that end in {', '.join(FORMATS)}.")
-    return tuple(system.unstrip_protocol(each) for each in files)
-
-
-def _hidden(name: str) -> bool:
-    return PurePosixPath(name).name.startswith(".")
 
 
 def _fsspec() -> Any:
@@ -262,7 +254,11 @@ class Reader:
         for file in self.files:
             with local(file) as path:
                 stream = FileStream(path, self.source)
-                require_memory(path, _claimed(stream))
+                # The bytes that the transitions of a file take in memory, where it says how many there are
+                transitions, spaces = stream.metadata.get("transitions"), canonical_spaces(stream.spaces)
+                row = trees.count_bytes((zeros(spaces.observation), zeros(spaces.action)))
+                # each file is let go when it is read
+                require_memory(path, transitions * row // COPIES if isinstance(transitions, int) else 0)
                 episodes += stream
                 dropped += stream.dropped
         if not episodes:
@@ -272,13 +268,6 @@ class Reader:
     def _file(self, file: str) -> Iterator[Episode]:
         with local(file) as path:
             yield from FileStream(path, self.source)
-
-
-def _claimed(stream: FileStream) -> int:
-    """The bytes that the transitions of a file take in memory, where it says how many there are."""
-    transitions, spaces = stream.metadata.get("transitions"), canonical_spaces(stream.spaces)
-    row = trees.count_bytes((zeros(spaces.observation), zeros(spaces.action)))
-    return transitions * row // COPIES if isinstance(transitions, int) else 0  # each file is let go when it is read
 
 
 def _shuffled(episodes: Iterator[Episode], window: int, rng: np.random.Generator) -> Iterator[Episode]:

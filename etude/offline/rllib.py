@@ -75,7 +75,10 @@ def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
         if "new_obs" in held:
             columns[NEXT] = _array(held, "new_obs")
         episode = _array(held, "eps_id") if "eps_id" in held else None
-        columns |= _flags(held, rows)
+        # Where episodes end. RLlib's `dones` do not say why: taken for terminated
+        terminals = _array(held, "terminateds" if "terminateds" in held else "dones").astype(bool)
+        timeouts = _array(held, "truncateds").astype(bool) if "truncateds" in held else np.zeros(rows, bool)
+        columns |= {"terminals": terminals, "timeouts": timeouts & ~terminals}
         if "action_logp" in held:
             columns["log_prob"] = _array(held, "action_logp").astype(np.float32)
         elif "action_prob" in held:
@@ -87,13 +90,6 @@ def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:
     except (AttributeError, KeyError, OverflowError, RecursionError, TypeError, ValueError) as error:
         text = f"column {error} is missing" if isinstance(error, KeyError) else str(error)
         raise DataError(f"{where}: it is no batch that etude reads: {text[:400]}.") from None
-
-
-def _flags(held: dict[str, Any], rows: int) -> Arrays:
-    """Where episodes end. RLlib's `dones` do not say why: taken for terminated."""
-    terminals = _array(held, "terminateds" if "terminateds" in held else "dones").astype(bool)
-    timeouts = _array(held, "truncateds").astype(bool) if "truncateds" in held else np.zeros(rows, bool)
-    return {"terminals": terminals, "timeouts": timeouts & ~terminals}
 
 
 def _array(held: dict[str, Any], name: str) -> np.ndarray:

@@ -113,7 +113,11 @@ def with_ends(arrays: Arrays, ends: Any, most: int | None, file: str) -> Arrays:
         )
     flags &= ~terminal
     if most is not None:
-        _cut_after(flags, terminal, most)
+        # Let episodes end after so many steps
+        start = 0
+        for end in [*np.flatnonzero(flags | terminal).tolist(), len(flags)]:
+            flags[start + most - 1 : end : most] = True
+            start = end + 1
     if how:
         warnings.warn(
             f"{file}: column 'timeouts' is missing. {int(flags.sum()):,} episodes end {how}, and "
@@ -133,11 +137,3 @@ def _flags(given: Any, rows: int, file: str) -> np.ndarray:
     if np.isin(flags, (0, 1)).all():
         return flags != 0
     return np.append(flags[1:] != flags[:-1], False)
-
-
-def _cut_after(flags: np.ndarray, terminal: np.ndarray, most: int) -> None:
-    """Let episodes end after so many steps."""
-    start = 0
-    for end in [*np.flatnonzero(flags | terminal).tolist(), len(flags)]:
-        flags[start + most - 1 : end : most] = True
-        start = end + 1

@@ -99,22 +99,19 @@ class _ShardWriter:
             if self._size + self._row_bytes * len(each.reward) / 2 > self._max_bytes:
                 self.complete(step)  # it misses its size by less than with this part
             try:
-                self._append(each)
+                if self._file is None:
+                    self._file = self._make(self._partial, self._about)
+                    self._episodes = self._transitions = 0
+                self._file.append(each)
+                self._episodes += len(each)
+                self._transitions += len(each.reward)
+                self._size = self._file.size
+                self._row_bytes = self._size / self._transitions
             except OSError:
                 self._give_up()
                 raise
             if self._size + part / 2 >= self._max_bytes:
                 self.complete(step)
-
-    def _append(self, block: EpisodeBlock) -> None:
-        if self._file is None:
-            self._file = self._make(self._partial, self._about)
-            self._episodes = self._transitions = 0
-        self._file.append(block)
-        self._episodes += len(block)
-        self._transitions += len(block.reward)
-        self._size = self._file.size
-        self._row_bytes = self._size / self._transitions
 
     def complete(self, step: int) -> None:
         """Complete the shard that is being written, if any. Raises OSError where it cannot be written."""
@@ -240,7 +237,23 @@ class Writer:
             for part in event.steps:
                 self.add(part)
         elif isinstance(event, Started):
-            self._start(event)
+            about = event.description
+            spaces = None if about.get("steps") == "gradient" else event.spaces
+            if spaces is None:
+                raise ConfigError(
+                    "This run learns from recorded data and collects no steps: there is nothing to record."
+                )
+            if self._shards is None or event.step != self._step:  # else it goes on where this writer is
+                seed = about["setup"]["seed"]
+                self._name = self._name or f"{about['algorithm']}-seed{seed}"
+                run = {**{name: about[name] for name in ABOUT_RUN if about.get(name) is not None}, "seed": seed}
+                environment = about["environment"] if about["environment_is_named"] else None
+                if event.step:
+                    self._resume(event.step, spaces, environment, run)
+                else:
+                    self.begin(spaces, environment, run)
+            if self._log_prob:
+                event.record_log_prob()
         elif isinstance(event, Saving):
             self._checkpoint(event.step, event.kind)
         elif isinstance(event, Finished):
@@ -297,28 +310,6 @@ class Writer:
 
     def __exit__(self, *_: Any) -> None:
         self.close()
-
-    def _start(self, event: Started) -> None:
-        about = event.description
-        spaces = None if about.get("steps") == "gradient" else event.spaces
-        if spaces is None:
-            raise ConfigError("This run learns from recorded data and collects no steps: there is nothing to record.")
-        if self._shards is not None and event.step == self._step:
-            self._ask(event)
-            return  # it goes on where this writer is
-        seed = about["setup"]["seed"]
-        self._name = self._name or f"{about['algorithm']}-seed{seed}"
-        run = {**{name: about[name] for name in ABOUT_RUN if about.get(name) is not None}, "seed": seed}
-        environment = about["environment"] if about["environment_is_named"] else None
-        if event.step:
-            self._resume(event.step, spaces, environment, run)
-        else:
-            self.begin(spaces, environment, run)
-        self._ask(event)
-
-    def _ask(self, event: Started) -> None:
-        if self._log_prob:
-            event.record_log_prob()
 
     def _resume(self, step: int, spaces: Spaces, environment: str | None, run: dict[str, Any]) -> None:
         """Continue the recording of a run at this step, or begin to record it."""
@@ -488,18 +479,14 @@ def _leaves(space: Space, value: Any, where: str) -> list[tuple[str, Space, np.n
     """The leaves of a space with their names, and what they are in a value of it."""
     inner = parts(space)
     if not inner:
-        return [(where, space, _fitted(space, value, where))]
+        found, kind = np.asarray(value), storage_dtype(space)
+        allowed = "biuf" if kind.kind == "f" else "biu"
+        if found.shape != (space.shape or ()) or found.dtype.kind not in allowed or not np.isfinite(found).all():
+            raise DataError(f"{where} = {value!r:.200}; expected finite numbers of {describe(space)}.")
+        return [(where, space, found)]
     named = isinstance(inner[0][0], str)
     if not isinstance(value, dict if named else tuple) or len(value) != len(inner):
         raise DataError(f"{where} is {value!r:.200}; expected {describe(space)}.")
     if named and set(value) != {key for key, _ in inner}:
         raise DataError(f"{where} has the keys {sorted(map(str, value))}; expected {describe(space)}.")
     return [leaf for key, part in inner for leaf in _leaves(part, value[key], f"{where}[{key!r}]")]
-
-
-def _fitted(space: Space, value: Any, where: str) -> np.ndarray:
-    found, kind = np.asarray(value), storage_dtype(space)
-    allowed = "biuf" if kind.kind == "f" else "biu"
-    if found.shape != (space.shape or ()) or found.dtype.kind not in allowed or not np.isfinite(found).all():
-        raise DataError(f"{where} = {value!r:.200}; expected finite numbers of {describe(space)}.")
-    return found

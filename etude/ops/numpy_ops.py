@@ -43,7 +43,10 @@ def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     """BLAS picks its kernel by the number of rows, and kernels differ in the last bits. Rows are therefore multiplied
     in blocks of eight: what one environment does then does not depend on how many others share its worker."""
     if w.ndim > 2:
-        return _matmul_stacked(x, w)
+        # x [..., M, K], w [..., K, N] -> [..., M, N]
+        product = np.matmul(_in_blocks(x), w[..., None, :, :])
+        rows = product.shape[-3] * _BLOCK
+        return product.reshape(*product.shape[:-3], rows, w.shape[-1])[..., : x.shape[-2], :]
     if x.ndim != 2:
         return matmul(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
     rows = len(x)
@@ -64,13 +67,6 @@ def _in_blocks(x: np.ndarray) -> np.ndarray:
     if rows % _BLOCK:
         x = x.take(np.arange(rows + -rows % _BLOCK), -2, None, "clip")
     return np.ascontiguousarray(x).reshape(*x.shape[:-2], x.shape[-2] // _BLOCK, _BLOCK, x.shape[-1])
-
-
-def _matmul_stacked(x: np.ndarray, w: np.ndarray) -> np.ndarray:
-    """x [..., M, K], w [..., K, N] -> [..., M, N]."""
-    product = np.matmul(_in_blocks(x), w[..., None, :, :])
-    rows = product.shape[-3] * _BLOCK
-    return product.reshape(*product.shape[:-3], rows, w.shape[-1])[..., : x.shape[-2], :]
 
 
 def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:

@@ -63,7 +63,10 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
                 size = (shape[1], shape[0])
                 output = {"ffmpeg_log_level": "error", "output_params": ["-f", "mp4"]}
                 writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, **output)
-                _start(writer)
+                with warnings.catch_warnings():
+                    # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
+                    warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+                    writer.send(None)
             writer.send(picture)
             count += 1
     except BaseException:
@@ -75,13 +78,6 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
         raise ConfigError("There is no frame to make a video of. Does the environment render with 'rgb_array'?")
     os.replace(partial, path)
     return count
-
-
-def _start(writer: Generator[object, np.ndarray | None, None]) -> None:
-    with warnings.catch_warnings():
-        # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
-        warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-        writer.send(None)
 
 
 def _stop(writer: Generator[object, np.ndarray | None, None] | None) -> None:

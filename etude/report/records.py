@@ -106,18 +106,7 @@ class MetricsRecorder:
             }
             means = means_by_agent(self._episodes)
             record |= {f"rollout/ep_rew_mean/{agent}": mean for agent, mean in means.items()}
-        record |= self._custom()
-        if self._learned:
-            names = dict.fromkeys(name for call in self._learned for name in call)
-            record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
-            record["train/gradient_steps"] = self._updates
-        if steps:
-            record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
-        self._clear()
-        return [record]
-
-    def _custom(self) -> Record:
-        """Mean, minimum and maximum of the custom metrics of the interval."""
+        # Mean, minimum and maximum of the custom metrics of the interval
         found: Record = {}
         for name, parts in self._values.items():
             values = np.concatenate(parts)
@@ -128,7 +117,15 @@ class MetricsRecorder:
             }
             if self._distributions:
                 found[f"rollout/{name}"] = values
-        return found
+        record |= found
+        if self._learned:
+            names = dict.fromkeys(name for call in self._learned for name in call)
+            record |= {f"train/{name}": _mean([c[name] for c in self._learned if name in c]) for name in names}
+            record["train/gradient_steps"] = self._updates
+        if steps:
+            record["time/fps"] = round(steps / max(seconds, 1e-9), 1)
+        self._clear()
+        return [record]
 
 
 def means_by_agent(episodes: Iterable[EpisodeEnd]) -> dict[str, float]:

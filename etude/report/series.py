@@ -88,6 +88,17 @@ def series(records: Iterable[Record]) -> Series:
     about: Record = next((record["started"] for record in records if "started" in record), {})
     training = [r for r in records if r.get("rollout/ep_rew_mean") is not None]
     evaluations = [r for r in records if r.get("eval/returns")]
+    # The mean returns of each of several agents: in evaluations; in training where there are under two
+    evaluated = _points(records, "eval/mean_reward/")
+    enough = any(len(steps) >= 2 for steps, _ in evaluated.values())
+    # (steps, values) of the hyperparameters that were changed: what it was at first, each change, and the end
+    found: dict[str, list[tuple[float, float]]] = {}
+    for record in records:
+        if "adjusted" in record and record["before"] != record["after"]:
+            points = found.setdefault(record["adjusted"], [(0, record["before"])])
+            points.append((record["step"], record["after"]))
+    end = max((record["step"] for record in records), default=0)
+    arrays = {name: np.array([*points, (end, points[-1][1])], float) for name, points in found.items()}
     return Series(
         algorithm=str(about.get("algorithm", "agent")),
         environment=str(about.get("environment", "environment")),
@@ -98,29 +109,10 @@ def series(records: Iterable[Record]) -> Series:
         evaluated=np.array([r["step"] for r in evaluations], float),
         evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
         unit=f"{about.get('steps', 'environment')} steps",
-        by_agent=_by_agent(records),
+        by_agent=evaluated if enough else _points(records, "rollout/ep_rew_mean/"),
         configuration=configuration(about),
-        adjusted=_adjusted(records),
+        adjusted={name: (points[:, 0], points[:, 1]) for name, points in arrays.items()},
     )
-
-
-def _adjusted(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """(steps, values) of the hyperparameters that were changed: what it was at first, each change, and the end."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for record in records:
-        if "adjusted" in record and record["before"] != record["after"]:
-            points = found.setdefault(record["adjusted"], [(0, record["before"])])
-            points.append((record["step"], record["after"]))
-    end = max((record["step"] for record in records), default=0)
-    arrays = {name: np.array([*points, (end, points[-1][1])], float) for name, points in found.items()}
-    return {name: (points[:, 0], points[:, 1]) for name, points in arrays.items()}
-
-
-def _by_agent(records: list[Record]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """The mean returns of each of several agents: in evaluations; in training where there are under two."""
-    evaluated = _points(records, "eval/mean_reward/")
-    enough = any(len(steps) >= 2 for steps, _ in evaluated.values())
-    return evaluated if enough else _points(records, "rollout/ep_rew_mean/")
 
 
 def _points(records: list[Record], prefix: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:

@@ -275,6 +275,8 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
     """Panels of fitness, network size, and each hyperparameter, as far as they differ between members, over environment
     steps of all members and of evaluations. The legend names the fittest members, others are grey. ConfigError where
     nothing was evaluated."""
+    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
+
     _check_evaluated(members)
     held = {"hidden units and filters": [float(member.units) for member in members]}
     held |= {name: [m.hyperparameters[name] for m in members] for name in members[0].hyperparameters}
@@ -291,7 +293,12 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
         for i, member in sorted(enumerate(members), key=lambda each: order.index(f"member {each[1].number}")):
             colour, label = names[f"member {member.number}"]
             look = {"color": colour, "markersize": 3, "linewidth": 1.2, "zorder": 1 if colour == GREY else 2}
-            fitness = _with_birth(member, by_number)
+            # (environment steps of all, fitness) of a member, from the evaluation of its parent on that it is a copy of
+            own = [(at, value) for _, at, value in member.points if math.isfinite(value)]
+            if member.parent is not None:
+                before = [(at, value) for step, at, value in by_number[member.parent].points if step <= member.born]
+                own = before[-1:] + own
+            fitness = own or [(0, math.nan)]
             panels[0].plot(*zip(*fitness, strict=True), "o-", label=label, **look)
             for axes, values in zip(panels[1:], held.values(), strict=False):
                 axes.plot([at for at, _ in fitness], [values[i]] * len(fitness), "o-", **look)
@@ -301,26 +308,20 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
         finish(panels[0], "fitness of the members", across, "mean return of an evaluation")
         for axes, (name, values) in zip(panels[1:], held.items(), strict=False):
             finish(axes, name, across)
-            _scale(axes, values)
+            # A logarithmic axis for numbers far apart, which says so; whole numbers have whole ticks
+            whole = all(float(value).is_integer() for value in values)
+            if min(values) > 0 and max(values) > 3 * min(values):
+                axes.set_yscale("log", base=2 if whole else 10)
+                axes.set_ylabel("logarithmic")
+                axes.yaxis.set_minor_formatter(NullFormatter())
+                if whole:
+                    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+            elif whole:
+                axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
+            else:
+                axes.yaxis.set_major_formatter("{x:.3g}")
         legend(figure)
     return figure
-
-
-def _scale(axes: Any, values: Sequence[float]) -> None:
-    """A logarithmic axis for numbers far apart, which says so; whole numbers have whole ticks."""
-    from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
-
-    whole = all(float(value).is_integer() for value in values)
-    if min(values) > 0 and max(values) > 3 * min(values):
-        axes.set_yscale("log", base=2 if whole else 10)
-        axes.set_ylabel("logarithmic")
-        axes.yaxis.set_minor_formatter(NullFormatter())
-        if whole:
-            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    elif whole:
-        axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    else:
-        axes.yaxis.set_major_formatter("{x:.3g}")
 
 
 def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None) -> Any:
@@ -361,15 +362,6 @@ def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None)
 def _check_evaluated(members: Sequence[MemberCurve]) -> None:
     if not any(math.isfinite(value) for member in members for _, _, value in member.points):
         raise ConfigError("No member was evaluated yet, so that there is nothing to draw. Run the evolution first.")
-
-
-def _with_birth(member: MemberCurve, by_number: Mapping[int, MemberCurve]) -> list[tuple[int, float]]:
-    """(environment steps of all, fitness) of a member, from the evaluation of its parent on that it is a copy of."""
-    own = [(at, value) for _, at, value in member.points if math.isfinite(value)]
-    if member.parent is not None:
-        before = [(at, value) for step, at, value in by_number[member.parent].points if step <= member.born]
-        own = before[-1:] + own
-    return own or [(0, math.nan)]
 
 
 def _in_order(members: Sequence[MemberCurve]) -> list[int]:

@@ -90,7 +90,23 @@ class Progress:
         # Where lines are printed, that of the last step comes with `Finished`.
         at_end = self._live is None and 0 < self._state.total <= self._state.step
         if isinstance(event, Started):
-            self._start(event, now)
+            about = {**event.description.get("setup", {}), **event.description}
+            words = [str(about[key]) for key in ("algorithm", "environment") if key in about]
+            rest = ", ".join(f"{key} {about[key]}" for key in ("engine", "device", "seed") if key in about)
+            title = f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else "")
+            if self._in_cell:
+                self._live = CellOutput(title)
+                self._draw(now)
+            else:
+                self._console.print(title)
+                if self._console.is_terminal:
+                    from rich.live import Live
+
+                    # Redrawn by events and not by a thread: training never shares its cores with the bar.
+                    self._live = Live(console=self._console, auto_refresh=False, transient=False)
+                    self._live.start()
+                else:
+                    self._next = now + LINE_SECONDS
         elif isinstance(event, Warned):
             self._console.print(f"[yellow]step {event.step:,}: {_escape(event.message)}[/]")
         elif isinstance(event, Adjusted):
@@ -103,32 +119,27 @@ class Progress:
         elif (now >= self._next or isinstance(event, Evaluated | Estimated)) and not at_end:
             self._draw(now)
 
-    def _start(self, event: Started, now: float) -> None:
-        about = {**event.description.get("setup", {}), **event.description}
-        words = [str(about[key]) for key in ("algorithm", "environment") if key in about]
-        rest = ", ".join(f"{key} {about[key]}" for key in ("engine", "device", "seed") if key in about)
-        title = f"[bold]{_escape(' on '.join(words))}[/]" + (f" ({_escape(rest)})" if rest else "")
-        if self._in_cell:
-            self._live = CellOutput(title)
-            self._draw(now)
-            return
-        self._console.print(title)
-        if self._console.is_terminal:
-            from rich.live import Live
-
-            # Redrawn by events and not by a thread: training never shares its cores with the bar.
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
-            self._live.start()
-        else:
-            self._next = now + LINE_SECONDS
-
     def _draw(self, now: float) -> None:
         if self._live is None:
             self._next = now + LINE_SECONDS
             self._console.print("  ".join(f"{name} {value}" for name, value in self._state.facts(now)), soft_wrap=True)
         else:
             self._next = now + REDRAW_SECONDS
-            self._live.update(_panel(self._state, now), refresh=True)
+            from rich.console import Group
+            from rich.progress_bar import ProgressBar
+            from rich.table import Table as Grid
+            from rich.text import Text
+
+            share = self._state.step / self._state.total if self._state.total else 0.0
+            bar = Grid.grid(padding=(0, 1), expand=False)
+            bar.add_row(
+                ProgressBar(1.0, min(share, 1.0), width=40, complete_style="cyan", finished_style="green"),
+                Text(f"{share:4.0%}", style="bold"),
+            )
+            grid = Grid.grid(padding=(0, 2))
+            for name, text in self._state.facts(now):
+                grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
+            self._live.update(Group(bar, grid) if self._state.total else grid, refresh=True)
 
     def close(self) -> None:
         """Give the terminal back. May be called twice."""
@@ -231,24 +242,6 @@ class _State:
         elif self.total and rate > 0:
             facts.append(("left", _duration((self.total - self.step) / rate)))
         return facts
-
-
-def _panel(state: _State, now: float) -> Any:
-    from rich.console import Group
-    from rich.progress_bar import ProgressBar
-    from rich.table import Table as Grid
-    from rich.text import Text
-
-    share = state.step / state.total if state.total else 0.0
-    bar = Grid.grid(padding=(0, 1), expand=False)
-    bar.add_row(
-        ProgressBar(1.0, min(share, 1.0), width=40, complete_style="cyan", finished_style="green"),
-        Text(f"{share:4.0%}", style="bold"),
-    )
-    grid = Grid.grid(padding=(0, 2))
-    for name, text in state.facts(now):
-        grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
-    return Group(bar, grid) if state.total else grid
 
 
 def _named(values: dict[str, float]) -> str:
