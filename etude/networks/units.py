@@ -50,7 +50,7 @@ class LayerUnits(NamedTuple):
             members = ("members",) if stacked else ()
             matrix: tuple[str, ...] = (*members, "inputs", "units")
             row: tuple[str, ...] = ("members", "", "units") if stacked else ("units",)
-            axes: dict[str, tuple[str, ...]] = {layer.weight: matrix, layer.bias: row}
+            axes = {layer.weight: matrix, layer.bias: row}
             if layer.norm is not None:
                 axes |= {layer.norm.scale: row, layer.norm.bias: row}
             if layer.noisy is not None:
