@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from etude import ray as ray
     from etude import run as run
     from etude.agent import Agent, Loss, Losses
-    from etude.algorithms.auxiliary import Auxiliary
-    from etude.algorithms.variants import variant
+    from etude.algorithms.variants import Auxiliary, variant
     from etude.base import optimizers
     from etude.base.schedules import Linear
     from etude.estimation import estimate
@@ -97,8 +96,7 @@ _EXPORTS = {
     "etude.report": "",
     "etude.tuning": "",
     "etude.agent": "Agent Loss Losses",
-    "etude.algorithms.auxiliary": "Auxiliary",
-    "etude.algorithms.variants": "variant",
+    "etude.algorithms.variants": "Auxiliary variant",
     "etude.base": "optimizers",
     "etude.base.schedules": "Linear",
     "etude.estimation": "estimate",

@@ -6,22 +6,19 @@ import difflib
 import re
 
 from etude.agent import Agent
-from etude.algorithms.a2c import A2C, A2CConfig
-from etude.algorithms.a3c import A3C, A3CConfig
+from etude.algorithms.a2c import A2C, A3C, A2CConfig, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
-from etude.algorithms.apex_ddpg import ApexDDPGConfig
-from etude.algorithms.apex_dqn import ApexDQNConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.awac import AWAC, AWACConfig
 from etude.algorithms.bc import BC, BCConfig
-from etude.algorithms.c51 import C51, C51Config
+from etude.algorithms.c51 import C51, C51Config, RainbowConfig
 from etude.algorithms.cal_ql import CalQL, CalQLConfig
 from etude.algorithms.cql import CQL, CQLConfig
-from etude.algorithms.ddpg import DDPG, DDPGConfig
+from etude.algorithms.ddpg import DDPG, ApexDDPGConfig, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dpo import DPO, DPOConfig
-from etude.algorithms.dqn import DQN, DQNConfig
+from etude.algorithms.dqn import DQN, ApexDQNConfig, DQNConfig
 from etude.algorithms.edac import EDAC, EDACConfig
 from etude.algorithms.es import ES, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
@@ -35,7 +32,6 @@ from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
-from etude.algorithms.rainbow import RainbowConfig
 from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
 from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig

@@ -1,7 +1,8 @@
 """Advantage actor-critic, synchronous.
 
 Mnih et al. 2016, Asynchronous methods for deep reinforcement learning, arXiv:1602.01783, section 4 and Algorithm S3:
-with one learner for all environments instead of processes that update shared weights.
+with one learner for all environments instead of processes that update shared weights. A3C has the same networks and
+loss, and gradients that the actor-learners compute.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.config import OnPolicyConfig, StateDependentConfig
+from etude.config import GradientsConfig, OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
@@ -82,3 +83,15 @@ class A2C(Agent):
                 entropy=entropy,
             )
         )
+
+
+@dataclass(frozen=True)
+class A3CConfig(A2CConfig, GradientsConfig):
+    """Hyperparameters of A3C: those of A2C, with a rollout of one environment for each gradient."""
+
+
+class A3C(A2C):
+    """A2C with asynchronous gradients: each environment's gradient is computed with weights that may be stale when
+    it is applied."""
+
+    learns_from = "gradients"

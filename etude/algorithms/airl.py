@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from etude.algorithms.adversarial import Adversarial, AdversarialConfig
+from etude.algorithms.gail import Adversarial, AdversarialConfig
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.losses.adversarial import airl_logits, log_odds_reward

@@ -14,8 +14,8 @@ from typing import Any, ClassVar
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
+from etude.algorithms.impala import corrected, flat
 from etude.algorithms.policies import Policy
-from etude.algorithms.unrolls import corrected, flat
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam, Optimizer

@@ -1,7 +1,8 @@
 """C51: categorical distributions of returns.
 
 Bellemare, Dabney & Munos 2017, A distributional perspective on reinforcement learning, arXiv:1707.06887.
-Rainbow is this algorithm with other settings: see `rainbow`.
+Hessel et al. 2018, Rainbow: combining improvements in deep reinforcement learning, arXiv:1710.02298: C51 with five
+further parts, all of which are settings.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from etude.algorithms.dqn import DQNConfig
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
+from etude.base.schedules import Linear
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import categorical_q_learning, expected_values
 from etude.losses.masks import masked
-from etude.networks import Maker, Part, target
+from etude.networks import Maker, Mlp, Part, Spec, target
 from etude.networks.network import Normaliser
 from etude.networks.random_shift import RandomShift
 
@@ -82,3 +84,15 @@ class C51(Agent):
 
     def _support(self, like: Any) -> Any:
         return ops.linspace(self.config.v_min, self.config.v_max, self.config.atoms, like)
+
+
+@dataclass(frozen=True)
+class RainbowConfig(C51Config):
+    """The six parts of Rainbow, of which the distributions of returns (Bellemare et al. 2017) are C51 itself."""
+
+    double: bool = True  # double estimation: van Hasselt et al. 2016
+    priority_exponent: float = 0.5  # prioritised replay, by the cross-entropy: Schaul et al. 2016
+    importance_exponent: float | Linear = Linear(0.4, 1.0)
+    n_step: int = 3  # multi-step targets: Sutton 1988
+    network: Spec = Mlp((64, 64), dueling=True, noisy=0.5)  # dueling: Wang et al. 2016; noisy: Fortunato et al. 2018
+    epsilon: float | Linear = 0.0  # the noise in the layers explores

@@ -18,7 +18,7 @@ from etude.base.trees import Tree
 from etude.losses.soft import minimum, subset_minimum
 from etude.losses.value import squared
 from etude.networks import Maker, Part, Spec
-from etude.networks.units import Record
+from etude.networks.layers import Record
 
 
 class _Networks(Part):

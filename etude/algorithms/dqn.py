@@ -2,6 +2,8 @@
 
 Mnih et al. 2015, Human-level control through deep reinforcement learning, doi:10.1038/nature14236.
 van Hasselt, Guez & Silver 2016, Deep reinforcement learning with double Q-learning, arXiv:1509.06461.
+Horgan et al. 2018, Distributed prioritized experience replay, arXiv:1803.00933: Ape-X, DQN for many actors, with
+per-actor epsilons and initial priorities computed by the actors.
 """
 
 from __future__ import annotations
@@ -83,3 +85,19 @@ class DQN(Agent):
     def _of(self, values: Any, observation: Tree) -> Any:
         """Values [N, n] with the mask of these observations, where there is one."""
         return masked(values, observation[ACTION_MASK]) if self.masked else values
+
+
+@dataclass(frozen=True)
+class ApexDQNConfig(DQNConfig):
+    """Hyperparameters of Ape-X DQN, for many environments and workers."""
+
+    epsilon: float | Linear = 0.4
+    exploration_exponent: float = 7.0
+    actor_priorities: bool = True
+    priority_exponent: float = 0.6
+    importance_exponent: float | Linear = 0.4
+    n_step: int = 3
+    train_every: int = 256  # environment steps between two learning phases; actors compute priorities once per phase
+    gradient_steps: int = 64
+    double: bool = True
+    network: Spec = Mlp((64, 64), dueling=True)

@@ -18,7 +18,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
-from etude.losses.evolution import antithetic_gradient, centred_ranks
+from etude.losses.policy import antithetic_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 

@@ -22,8 +22,7 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.distributions import Categorical, Deterministic
 from etude.losses.masks import MaskedValues, masked
-from etude.losses.policy import deterministic_policy_gradient, smoothed
-from etude.losses.relaxed import gumbel, gumbel_softmax
+from etude.losses.policy import deterministic_policy_gradient, gumbel, gumbel_softmax, smoothed
 from etude.losses.soft import minimum
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, present_for, split_actions, width

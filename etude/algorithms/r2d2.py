@@ -19,9 +19,8 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import SequenceConfig
 from etude.losses.masks import best_action, masked
-from etude.losses.recurrent import rescaled, sequence_priority, unscaled
 from etude.losses.returns import n_step_returns_of_runs
-from etude.losses.value import squared
+from etude.losses.value import rescaled, sequence_priority, squared, unscaled
 from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, Transformer, target
 from etude.networks.network import Normaliser
 

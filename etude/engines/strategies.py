@@ -22,7 +22,7 @@ from etude.engines.functional import FunctionalEngine
 from etude.engines.parameter_layout import Arrays
 from etude.engines.replicas import MessageGroup, Replicas
 from etude.engines.tensorflow import TensorFlowBackend
-from etude.ops.replicas import averaged_by
+from etude.ops.dispatch import averaged_by
 
 PATIENCE = 20.0  # seconds without an answer of any worker of a cluster, until training ends
 _POLL = 0.001  # seconds between two looks at what was scheduled

@@ -20,7 +20,7 @@ from etude.base.spaces import Spaces
 from etude.engines.replicas import Heartbeat, MessageGroup, Replicas, lost, share_of
 from etude.engines.torch import TorchEngine
 from etude.engines.updates import READ_BY_LOSSES
-from etude.ops.replicas import averaged_by
+from etude.ops.dispatch import averaged_by
 
 # A process may wait for hours while the chief evaluates or another steps a slow environment: heartbeats limit it, and
 # gloo does not, once it has connected all. Between GPUs, processes only wait within a learning phase, which all begin

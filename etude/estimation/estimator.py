@@ -16,9 +16,8 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Space
 from etude.envs import action_space_of
 from etude.envs.faults import explain_error
-from etude.estimation.estimators import METHODS, SIMULATION, discounted
+from etude.estimation.estimators import METHODS, SIMULATION, discounted, effective_size, estimate_of
 from etude.estimation.fqe import FQEConfig, Values, fitted_values
-from etude.estimation.intervals import effective_size, estimate_of
 from etude.estimation.request import EstimateRequest
 from etude.estimation.target import TargetPolicy, observations_of
 from etude.explore.values import Softened

@@ -8,9 +8,8 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
-from etude.estimation.estimators import chosen
+from etude.estimation.estimators import check_confidence, chosen
 from etude.estimation.fqe import FQEConfig
-from etude.estimation.intervals import check_confidence
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,7 @@ import numpy as np
 
 from etude.base.errors import CheckpointError
 from etude.engines.torch_files import read_torch_file
-from etude.importing.model import LOG_STD, POLICY, ImportedModel, Layer, Layers
-from etude.importing.named_tensors import NamedTensors
+from etude.importing.model import LOG_STD, POLICY, ImportedModel, Layer, Layers, NamedTensors
 
 LIBRARY = "CleanRL"
 EXPECTED = (

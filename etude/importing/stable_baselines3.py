@@ -21,8 +21,7 @@ from etude.base.optimizers import RMSProp
 from etude.base.spaces import Space
 from etude.checkpoint.plain import parse
 from etude.engines.torch_files import read_torch_file
-from etude.importing.model import LOG_STD, POLICY, ImportedModel, Layer, Layers
-from etude.importing.named_tensors import NamedTensors
+from etude.importing.model import LOG_STD, POLICY, ImportedModel, Layer, Layers, NamedTensors
 from etude.importing.pickled_arrays import Record, array_of, read_pickled
 from etude.networks.normaliser import CLIP, Moments
 

@@ -1,13 +1,21 @@
-"""Losses of policies. Advantages and log probabilities of the past carry no gradient. B is the batch."""
+"""Losses of policies. Advantages and log probabilities of the past carry no gradient. B is the batch.
+
+Then samples of choices that have a gradient, and evolution strategies, in NumPy: they need no gradient of a framework.
+Salimans et al. 2017, arXiv:1703.03864.
+"""
 
 from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from etude import ops
+from etude.base.errors import ConfigError
+from etude.losses.masks import MaskedValues, allowed_only
 from etude.losses.shapes import shapes
 from etude.ops import Array
-from etude.ops.replicas import replica_count
+from etude.ops.dispatch import replica_count
 
 
 @shapes(log_prob="*B", advantage="*B")
@@ -85,3 +93,55 @@ def standardise(x: Array, weight: Array | float = 1.0) -> Array:
     # Equal values deviate by the rounding of their mean in float32.
     same = deviation <= 1e-5 * ops.abs(mean)
     return ops.where(same, ops.where(alone, x, 0.0), centred / (deviation + 1e-8))
+
+
+@shapes(normal="*B 2 n")
+def gumbel(normal: Array) -> Array:
+    """Standard Gumbel numbers [..., n] from standard normal ones [..., 2, n].
+
+    Half the sum of two squares is exponentially distributed, and minus its logarithm is Gumbel's (Devroye 1986,
+    "Non-uniform random variate generation", doi:10.1007/978-1-4613-8643-8).
+    """
+    exponential = 0.5 * ops.sum(ops.square(normal), -2)
+    return -ops.log(exponential + 1e-20)
+
+
+@shapes(logits="B n", gumbel="B n", temperature="")
+def gumbel_softmax(logits: Array | MaskedValues, gumbel: Array, temperature: Array | float) -> Array:
+    """One-hot samples of softmax(logits), all [B, n], with the gradient of `softmax((logits + gumbel) / temperature)`.
+
+    The straight-through estimator of Jang et al. 2017, arXiv:1611.01144. What a mask forbids is never sampled.
+    """
+    soft = ops.softmax((allowed_only(logits) + gumbel) / temperature)
+    hard = ops.one_hot(ops.argmax(soft), soft.shape[-1])
+    return soft + ops.stop_gradient(hard - soft)
+
+
+@shapes(fitness="*B")
+def centred_ranks(fitness: np.ndarray) -> np.ndarray:
+    """Ranks spread from -0.5, the worst, to 0.5, the best, any shape, float32; equal ones share the mean of theirs.
+
+    Salimans et al. 2017, section 2.1: what is left of the fitness is its order. Of a single number it is 0.
+    ConfigError where a number is NaN, which has no rank.
+    """
+    if np.isnan(fitness).any():
+        raise ConfigError(
+            f"centred_ranks: {np.isnan(fitness).sum()} of {np.size(fitness)} numbers are NaN; expected the fitness of "
+            "each member. Give -inf to a member that failed."
+        )
+    _, level, count = np.unique(fitness, return_inverse=True, return_counts=True)
+    rank = np.cumsum(count) - 0.5 * (count + 1)  # of each level: the mean of the ranks 0, 1, ... of its members
+    highest = max(np.size(fitness) - 1, 1)
+    centre = 0.5 * (np.size(fitness) - 1)
+    return ((rank - centre) / highest)[level].reshape(np.shape(fitness)).astype(np.float32)
+
+
+@shapes(utility="2 n", noise="n P", deviation="")
+def antithetic_gradient(utility: np.ndarray, noise: np.ndarray, deviation: float) -> np.ndarray:
+    """The gradient of the expected utility: `sum of (utility[0] - utility[1]) * noise / (2 * n * deviation)`, [P].
+
+    Salimans et al. 2017, algorithm 1 with mirrored noise. utility: [2, n], of the parameters plus and minus
+    `deviation * noise`, as `centred_ranks` shapes all 2 * n together; noise: [n, P] standard normal.
+    """
+    difference = utility[0] - utility[1]
+    return (difference @ noise / (2 * len(noise) * deviation)).astype(np.float32)

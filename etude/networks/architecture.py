@@ -17,9 +17,21 @@ from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, describe
 from etude.base.trees import Tree
 from etude.networks.encoding import Image, at, leaves, split, to_vector, width
-from etude.networks.layers import Convolution, Dense, Noisy, Norm, Parameter, affine, convolved, draw_all
+from etude.networks.layers import (
+    Convolution,
+    Dense,
+    LayerUnits,
+    Noisy,
+    Norm,
+    Parameter,
+    Record,
+    affine,
+    convolved,
+    draw_all,
+    flattened,
+    observed,
+)
 from etude.networks.specs import Conv, Mlp, filters_for
-from etude.networks.units import LayerUnits, Record, flattened, observed
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "relu": ops.relu,

@@ -12,8 +12,7 @@ from gymnasium import spaces as gym_spaces
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.networks.architecture import Architecture
-from etude.networks.by_embedding import by_embedding
-from etude.networks.conditional import ConditionalArchitecture
+from etude.networks.conditional import ConditionalArchitecture, by_embedding
 from etude.networks.network import Ensemble, FreeParameters, Network, Normaliser, Part, RecurrentNetwork
 from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import sequence_architecture

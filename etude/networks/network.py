@@ -18,15 +18,14 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
-from etude.networks.by_embedding import EmbeddingArchitecture
-from etude.networks.conditional import ConditionalArchitecture
+from etude.networks.conditional import ConditionalArchitecture, EmbeddingArchitecture
+from etude.networks.layers import Record
 from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import (
     Conv,
 )
 from etude.networks.transformer import TransformerArchitecture
-from etude.networks.units import Record
 
 
 class TargetOf(NamedTuple):

@@ -20,9 +20,8 @@ from etude.base.spaces import Discrete, Space, describe
 from etude.base.trees import Tree
 from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
 from etude.networks.encoding import leaves
-from etude.networks.layers import Norm, Parameter, draw_all, normalised
+from etude.networks.layers import LayerUnits, Norm, Parameter, Record, draw_all, flattened, normalised
 from etude.networks.specs import Mlp, Transformer
-from etude.networks.units import LayerUnits, Record, flattened
 
 Values = Mapping[str, Any]
 LARGEST = 2**28  # numbers in a state

@@ -13,7 +13,7 @@ from typing import Any
 
 from etude.ops.dispatch import IMPLEMENTATIONS as _of
 from etude.ops.dispatch import among as _among
-from etude.ops.replicas import mean_over_replicas as _mean_over_replicas
+from etude.ops.dispatch import mean_over_replicas as _mean_over_replicas
 
 Array = Any  # of NumPy, torch, TensorFlow or JAX, a Keras variable, or a Python number where that makes sense
 Axis = int | tuple[int, ...] | None

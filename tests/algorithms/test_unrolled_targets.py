@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etude.algorithms import IMPALAConfig
-from etude.algorithms.unrolls import corrected, flat
+from etude.algorithms.impala import corrected, flat
 from etude.base.data import Batch
 
 B, T = 3, 5

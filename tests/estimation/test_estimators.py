@@ -7,8 +7,7 @@ import pytest
 
 from etude.base.errors import ConfigError, DataError
 from etude.estimation.estimator import check_weights, filled
-from etude.estimation.estimators import METHODS, SIMULATION, chosen
-from etude.estimation.intervals import effective_size, estimate_of, interval, student
+from etude.estimation.estimators import METHODS, SIMULATION, chosen, effective_size, estimate_of, interval, student
 
 # Two episodes; the second ends after its first step. Ratios 2, 1/2 and 3.
 REWARD = np.array([[1.0, 2.0], [4.0, 0.0]])

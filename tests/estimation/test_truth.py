@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from tabular import Chain, RandomMDP, model_fails, model_wins, weighted_of_rllib
 
-from etude.estimation.estimators import METHODS
-from etude.estimation.intervals import interval
+from etude.estimation.estimators import METHODS, interval
 
 REPLICATES, EPISODES = 2000, 50
 UNBIASED = ("is", "pdis", "dr")

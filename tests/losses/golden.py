@@ -18,11 +18,9 @@ from etude import ops
 from etude.losses import (
     adversarial,
     distributional,
-    off_policy,
     offline,
     policy,
     preferences,
-    recurrent,
     returns,
     soft,
     value,
@@ -57,14 +55,14 @@ def _lambda_error(present, reward, discount, next_value, lambda_):
 def _vtrace(old_logits, logits, action, reward, discount, value_, next_value, lambda_):
     log_ratio = Categorical(logits).log_prob(action) - Categorical(old_logits).log_prob(action)
     error = value.td(value_, reward, discount, next_value)
-    return off_policy.vtrace(error, discount, ops.ones_like(discount), log_ratio, lambda_, 1.0, 1.0)
+    return returns.vtrace(error, discount, ops.ones_like(discount), log_ratio, lambda_, 1.0, 1.0)
 
 
 def _retrace_loss(q, target_q, next_q, action, reward, discount, next_probability, probability, behaviour, lambda_):
     target_q_of_action = ops.take_last(target_q, action)
     error = value.td(target_q_of_action, reward, discount, ops.sum(next_probability * next_q, -1))
     log_ratio = ops.log(ops.take_last(probability, action) / behaviour)
-    correction = off_policy.retrace(error, discount, ops.ones_like(discount), log_ratio, lambda_)
+    correction = returns.retrace(error, discount, ops.ones_like(discount), log_ratio, lambda_)
     return value.squared(target_q_of_action + correction - ops.take_last(q, action))
 
 
@@ -114,9 +112,9 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "soft_value": lambda q, logits, temperature: soft.soft_value(q, Categorical(logits), temperature),
     "soft_discrete_actor": lambda q, logits, temperature: soft.soft_discrete_actor(q, Categorical(logits), temperature),
     "soft_temperature": soft.soft_temperature,
-    "rescaled": recurrent.rescaled,
-    "unscaled": recurrent.unscaled,
-    "sequence_priority": recurrent.sequence_priority,
+    "rescaled": value.rescaled,
+    "unscaled": value.unscaled,
+    "sequence_priority": value.sequence_priority,
     "discriminator": adversarial.discriminator,
     "gail_reward": adversarial.gail_reward,
     "log_reward": adversarial.log_reward,

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses import distributional, off_policy, offline, recurrent, soft
+from etude.losses import distributional, offline, returns, soft, value
 from etude.losses.distributions import Categorical
 from etude.losses.value import td
 
@@ -22,10 +22,8 @@ TEMPERATURE = math.exp(-0.7)
 def _vtrace(lambda_, rho_bar, advantage_bar):
     def both(value, reward, discount, next_value, log_ratio, goes_on):
         error = td(value, reward, discount, next_value)
-        correction = off_policy.vtrace(error, discount, goes_on, log_ratio, lambda_, rho_bar, 1.0)
-        advantage = off_policy.vtrace_advantages(
-            error, correction, discount, goes_on, log_ratio, lambda_, advantage_bar
-        )
+        correction = returns.vtrace(error, discount, goes_on, log_ratio, lambda_, rho_bar, 1.0)
+        advantage = returns.vtrace_advantages(error, correction, discount, goes_on, log_ratio, lambda_, advantage_bar)
         return ops.stack([correction, advantage])
 
     return both
@@ -35,7 +33,7 @@ def _retrace(q, target_q, next_q, logits, next_logits, action, behaviour, reward
     target_q_of_action = ops.take_last(target_q, action)
     error = td(target_q_of_action, reward, discount, ops.sum(ops.softmax(next_logits) * next_q, -1))
     log_ratio = Categorical(logits).log_prob(action) - ops.log(behaviour)
-    return target_q_of_action + off_policy.retrace(error, discount, goes_on, log_ratio, 0.9) - ops.take_last(q, action)
+    return target_q_of_action + returns.retrace(error, discount, goes_on, log_ratio, 0.9) - ops.take_last(q, action)
 
 
 def _categorical_q_learning(logits, action, reward, discount, next_logits, chooser):
@@ -70,8 +68,8 @@ FUNCTIONS: dict[str, dict[str, Callable[..., Any]]] = {
         "quantile_regression 0.7": _quantile_regression(0.7),
         "quantile_regression 1.0": _quantile_regression(1.0),
         "expectile": lambda prediction, target: offline.expectile(target - prediction, 0.8),
-        "rescaled": recurrent.rescaled,
-        "unscaled": recurrent.unscaled,
+        "rescaled": value.rescaled,
+        "unscaled": value.unscaled,
     },
     "d3rlpy": {
         "expectile": lambda q, value: offline.expectile(q - value, 0.7),

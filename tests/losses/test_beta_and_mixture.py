@@ -7,7 +7,7 @@ import pytest
 
 from etude.base import trees
 from etude.losses.distributions import Beta, Gaussian, Mixture
-from etude.losses.distributions.inversion import normal_cdf, normal_quantile
+from etude.losses.distributions.continuous import normal_cdf, normal_quantile
 
 N = 200_000
 # What SciPy 1.17.1 gives, for actions in [-1, 1]: beta.logpdf and entropy; KL and Bhattacharyya by integrate.quad.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from etude.base.errors import ConfigError
-from etude.losses.evolution import antithetic_gradient, centred_ranks
+from etude.losses.policy import antithetic_gradient, centred_ranks
 
 
 def test_ranks_are_spread_evenly_around_zero():

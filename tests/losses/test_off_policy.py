@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.losses import off_policy, returns
+from etude.losses import returns
 from etude.losses.value import td
 
 STEPS, COLUMNS = 9, 6
@@ -33,7 +33,7 @@ def every_episode(goes_on):
 def test_vtrace_is_the_discounted_sum_of_weighted_errors_of_each_episode():
     reward, discount, value, next_value, goes_on, log_ratio = trajectories()
     error, ratio = td(value, reward, discount, next_value), np.exp(log_ratio)
-    found = off_policy.vtrace(error, discount, goes_on, log_ratio, 0.8, 1.5, 1.2)
+    found = returns.vtrace(error, discount, goes_on, log_ratio, 0.8, 1.5, 1.2)
     for rows, column in every_episode(goes_on):
         e, d, r = (x[rows, column] for x in (error, discount, ratio))
         for s in range(len(e)):
@@ -47,7 +47,7 @@ def test_vtrace_is_the_discounted_sum_of_weighted_errors_of_each_episode():
 def test_retrace_weighs_an_error_with_the_traces_of_the_actions_after_the_first():
     reward, discount, value, next_value, goes_on, log_ratio = trajectories(1)
     error, trace = td(value, reward, discount, next_value), 0.9 * np.minimum(1, np.exp(log_ratio))
-    found = off_policy.retrace(error, discount, goes_on, log_ratio, 0.9)
+    found = returns.retrace(error, discount, goes_on, log_ratio, 0.9)
     for rows, column in every_episode(goes_on):
         e, d, c = (x[rows, column] for x in (error, discount, trace))
         for s in range(len(e)):
@@ -60,11 +60,11 @@ def test_episodes_of_one_column_do_not_know_each_other(which):
     def corrections(reward, discount, value, next_value, goes_on, log_ratio):
         error = td(value, reward, discount, next_value)
         if which == "retrace":
-            return off_policy.retrace(error, discount, goes_on, log_ratio, 0.9)
-        found = off_policy.vtrace(error, discount, goes_on, log_ratio, 0.9, 1.0, 1.0)
+            return returns.retrace(error, discount, goes_on, log_ratio, 0.9)
+        found = returns.vtrace(error, discount, goes_on, log_ratio, 0.9, 1.0, 1.0)
         if which == "vtrace":
             return found
-        return off_policy.vtrace_advantages(error, found, discount, goes_on, log_ratio, 0.9, 1.0)
+        return returns.vtrace_advantages(error, found, discount, goes_on, log_ratio, 0.9, 1.0)
 
     arrays = trajectories(2)
     together, goes_on = corrections(*arrays), arrays[4]
@@ -80,16 +80,16 @@ def test_without_a_change_of_policy_all_are_generalised_advantages(lambda_):
     reward, discount, value, next_value, goes_on, log_ratio = trajectories(3, ends=0.0)
     error, same = td(value, reward, discount, next_value), 0 * log_ratio
     expected = returns.advantages(reward, discount, value, next_value, lambda_)
-    found = off_policy.vtrace(error, discount, goes_on, same, lambda_, 1.0, 1.0)
-    advantage = off_policy.vtrace_advantages(error, found, discount, goes_on, same, lambda_, 1.0)
-    for result in (found, advantage, off_policy.retrace(error, discount, goes_on, same, lambda_)):
+    found = returns.vtrace(error, discount, goes_on, same, lambda_, 1.0, 1.0)
+    advantage = returns.vtrace_advantages(error, found, discount, goes_on, same, lambda_, 1.0)
+    for result in (found, advantage, returns.retrace(error, discount, goes_on, same, lambda_)):
         np.testing.assert_allclose(result, expected, rtol=1e-4, atol=1e-5)
 
 
 def test_ratios_are_cut_at_their_bars():
     error, ones, ratio = np.ones((2, 1), np.float32), np.ones((2, 1), np.float32), np.log(np.float32([[4], [4]]))
-    found = off_policy.vtrace(error, ones, ones, ratio, 1.0, 3.0, 2.0)
+    found = returns.vtrace(error, ones, ones, ratio, 1.0, 3.0, 2.0)
     np.testing.assert_allclose(found, [[3 + 2 * 3], [3]])
-    np.testing.assert_allclose(off_policy.vtrace_advantages(error, found, ones, ones, ratio, 1.0, 1.5), [[6], [1.5]])
-    huge = off_policy.vtrace(error, ones, ones, ratio * 0 + 60, 1.0, 1.0, 1.0)
+    np.testing.assert_allclose(returns.vtrace_advantages(error, found, ones, ones, ratio, 1.0, 1.5), [[6], [1.5]])
+    huge = returns.vtrace(error, ones, ones, ratio * 0 + 60, 1.0, 1.0, 1.0)
     np.testing.assert_allclose(huge, [[2], [1]])

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.losses.recurrent import rescaled, sequence_priority, unscaled
+from etude.losses.value import rescaled, sequence_priority, unscaled
 
 VALUES = np.concatenate([sign * np.logspace(-6, 6, 200) for sign in (-1, 1)]).astype(np.float32)
 

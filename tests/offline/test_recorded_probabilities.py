@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import etude
-from etude.base.events import Collected
+from etude.base.events import Collected, Started
 from etude.networks import Mlp
 from etude.offline import Reader, Writer
 
@@ -77,7 +77,7 @@ def test_a_recording_that_begins_in_the_middle_of_a_run_has_probabilities_throug
 
 def test_a_recording_that_began_without_probabilities_goes_on_without_them(tmp_path, monkeypatch):
     with monkeypatch.context() as patched:
-        patched.setattr(Writer, "_ask", lambda self, event: None)  # as earlier versions did
+        patched.setattr(Started, "record_log_prob", lambda self: None)  # as earlier versions did
         with etude.Run("dqn", "CartPole-v1", seed=3, run_dir=tmp_path / "run", **QUICK) as run:
             run.train(60, [Writer(tmp_path / "recorded")])
     with etude.load(tmp_path / "run") as run:

@@ -7,25 +7,25 @@ action. Choices carry the action mask beside their logits: what it forbids has p
 
 from typing import Protocol
 
-from etude.losses.distributions.beta import Beta
 from etude.losses.distributions.choices import (
     FORBIDDEN_LOG,
     UNMASKED,
     Bernoullis,
     Categorical,
+    Conditional,
     MultiCategorical,
+    NumbersAndChoices,
     of_choices,
 )
-from etude.losses.distributions.conditional import Conditional
-from etude.losses.distributions.gaussian import (
+from etude.losses.distributions.continuous import (
+    Beta,
     Deterministic,
     Gaussian,
+    Mixture,
     StateDependentGaussian,
     TanhGaussian,
     state_dependent,
 )
-from etude.losses.distributions.hybrid import NumbersAndChoices
-from etude.losses.distributions.mixture import Mixture
 from etude.ops import Array
 
 

@@ -1,12 +1,14 @@
-"""Distributions over choices: one, several independent ones, or several of two."""
+"""Distributions over choices: one, several independent ones, or several of two; autoregressive ones; and numbers and
+choices in one action."""
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etude import ops
 from etude.base.spaces import Discrete, MultiDiscrete, Space
+from etude.losses.distributions.continuous import normal_cdf
 from etude.losses.masks import MaskedValues, allowed_only
 from etude.ops import Array
 
@@ -149,3 +151,131 @@ def of_choices(space: Space, logits: Array, mask: Array = UNMASKED) -> Categoric
         places = list(zip([0, *ends[:-1]], ends, strict=True))
         return MultiCategorical(*(tuple(x[..., a:b] for a, b in places) for x in both))
     return Bernoullis(logits)
+
+
+class Conditional(NamedTuple):
+    """m choices, each given those before it, p(a1) p(a2 | a1) p(a3 | a1, a2) ...: action [B, m] integers; noise [B, m]
+    uniform.
+
+    Part i holds logits for each of the P_i = n_1 ... n_(i-1) combinations of the choices before it, in the order in
+    which the last of these changes fastest. Log probabilities, entropy, divergence and mode are exact; all but the
+    first enumerate the n_1 ... n_m actions.
+    """
+
+    logits: tuple[Array, ...]  # m of [B, P_i, n_i]
+    allowed: tuple[Array, ...] = UNMASKED  # m of [B, P_i, n_i] bool, or [B, 1, n_i] where choices before do not matter
+
+    def parts(self) -> list[Categorical]:
+        """Each choice, given every combination of those before it: of logits [B, P_i, n_i]."""
+        masks = self.allowed or (UNMASKED,) * len(self.logits)
+        return [Categorical(logits, allowed) for logits, allowed in zip(self.logits, masks, strict=True)]
+
+    def sample(self, noise: Array) -> Array:
+        return self.sample_with_log_prob(noise)[0]
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        actions, log_probs, before = [], [], None
+        for i, part in enumerate(self.parts()):
+            action, log_prob = _given(part, before).sample_with_log_prob(noise[..., i : i + 1])
+            actions.append(action)
+            log_probs.append(log_prob)
+            before = _following(before, action, part)
+        return ops.stack(actions, -1), sum(log_probs)
+
+    def log_prob(self, action: Array) -> Array:
+        found, before = 0.0, None
+        for i, part in enumerate(self.parts()):
+            found = found + _given(part, before).log_prob(action[..., i])
+            before = _following(before, action[..., i], part)
+        return found
+
+    def entropy(self) -> Array:
+        """[B], in nats."""
+        log_probabilities = self.log_probabilities()
+        return -ops.sum(ops.exp(log_probabilities) * log_probabilities, -1)
+
+    def kl(self, other: Conditional) -> Array:
+        """KL(self || other) [B], in nats."""
+        log_probabilities = self.log_probabilities()
+        return ops.sum(ops.exp(log_probabilities) * (log_probabilities - other.log_probabilities()), -1)
+
+    def mode(self) -> Array:
+        """The likeliest combination, which need not begin with the likeliest first choice."""
+        index, choices = ops.argmax(self.log_probabilities()), []
+        for logits in reversed(self.logits):
+            n = int(logits.shape[-1])
+            choices.append(index % n)
+            index = index // n
+        return ops.stack(choices[::-1], -1)
+
+    def log_probabilities(self) -> Array:
+        """Of all n_1 ... n_m actions, [B, all], in the order in which the last choice changes fastest."""
+        batch = (-1, *tuple(self.logits[0].shape)[1:-2])
+        found = None
+        for part in self.parts():
+            each = part.log_probabilities()
+            joint = each if found is None else ops.expand_dims(found, -1) + each
+            found = ops.reshape(joint, (*batch, math.prod(tuple(each.shape)[-2:])))
+        return found
+
+
+def _given(part: Categorical, before: Array | None) -> Categorical:
+    """The choice given one combination of those before it, [B]; None: it is the first."""
+    if not part.masked:
+        return Categorical(_row(part.logits, before))
+    return Categorical(_row(part.logits, before), _row(part.allowed, before))
+
+
+def _row(x: Array, index: Array | None) -> Array:
+    return x[..., 0, :] if index is None or x.shape[-2] == 1 else ops.take_row(x, index)
+
+
+def _following(before: Array | None, action: Array, part: Categorical) -> Array:
+    """The number of the combination that a choice ends."""
+    return action if before is None else before * int(part.logits.shape[-1]) + action
+
+
+_BELOW_1 = 1 - 2**-24  # the largest float32 below 1
+
+
+class NumbersAndChoices(NamedTuple):
+    """Independent numbers and choices, action [B, A + m]; noise [B, A + m] normal. Whole numbers stand for choices."""
+
+    numbers: Any  # a distribution over [B, A]
+    choices: Any  # a `MultiCategorical` of m choices
+
+    def sample(self, noise: Array) -> Array:
+        return self._joined(self.numbers.sample(self._first(noise)), self.choices.sample(self._uniform(noise)))
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        numbers, of_numbers = self.numbers.sample_with_log_prob(self._first(noise))
+        choices, of_choices = self.choices.sample_with_log_prob(self._uniform(noise))
+        return self._joined(numbers, choices), of_numbers + of_choices
+
+    def log_prob(self, action: Array) -> Array:
+        choices = ops.cast(self._last(action), "int32")
+        return self.numbers.log_prob(self._first(action)) + self.choices.log_prob(choices)
+
+    def entropy(self) -> Array:
+        """[B], in nats: the differential entropy of the numbers, and the entropy of the choices."""
+        return self.numbers.entropy() + self.choices.entropy()
+
+    def mode(self) -> Array:
+        return self._joined(self.numbers.mode(), self.choices.mode())
+
+    def kl(self, other: NumbersAndChoices) -> Array:
+        """KL(self || other) [B], in nats."""
+        return self.numbers.kl(other.numbers) + self.choices.kl(other.choices)
+
+    def _first(self, x: Array) -> Array:
+        return x[..., : -len(self.choices.logits)]
+
+    def _last(self, x: Array) -> Array:
+        return x[..., -len(self.choices.logits) :]
+
+    def _uniform(self, noise: Array) -> Array:
+        """Numbers in [0, 1) for the choices: one kind of noise for both, so that explorers need not know of two."""
+        return ops.minimum(ops.squeeze(normal_cdf(ops.expand_dims(self._last(noise), -1)), -1), _BELOW_1)
+
+    def _joined(self, numbers: Array, choices: Array) -> Array:
+        return ops.concatenate([numbers, ops.cast(choices, "float32")], -1)

@@ -4,7 +4,7 @@ specs, every change of one step that stays within limits, by kind and chain of l
 A chain is a sequence of layers of one kind: `dense`, `conv`, `cell`, `block`, with `before.` or `after.` in front
 around a cell. `block.feedforward` and `block.heads` are the units and the heads of all blocks.
 A new kind of spec registers its moves with `moves_of`, and its architecture says what the axes of its parameters
-count (`networks.units`).
+count (`networks.layers`).
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base.errors import NetworkError
-from etude.networks.units import NEW, LayerUnits, labelled, unflattened
+from etude.networks.layers import NEW, LayerUnits, labelled, unflattened
 from etude.tuning.evolution.structure import ADD_LAYER, REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL, UNIT_KINDS, Mutation
 
 Arrays = Mapping[str, np.ndarray]

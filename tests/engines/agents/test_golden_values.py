@@ -6,7 +6,7 @@ from frameworks import FRAMEWORKS
 from golden import ROWS, check, evaluate
 
 from etude import ops
-from etude.losses import adversarial, distributional, off_policy, offline, policy, recurrent, soft, value
+from etude.losses import adversarial, distributional, offline, policy, returns, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
 from etude.losses.masks import MaskedValues
 
@@ -60,7 +60,7 @@ DIFFERENTIABLE = {
     "cql_sampled_gap": lambda x: offline.cql_sampled_gap(ops.stack([x, -x]), fixed(x), ops.stack([x, x])[..., 0]),
     "marwil": lambda x: offline.marwil(x, fixed(x), 2.0, 1.5),
     "action_error": lambda x: offline.action_error(ops.tanh(x), fixed(x)),
-    "rescaled": lambda x: recurrent.rescaled(5 * x) + recurrent.unscaled(x),
+    "rescaled": lambda x: value.rescaled(5 * x) + value.unscaled(x),
     "discriminator": lambda x: adversarial.discriminator(x, ops.cast(fixed(x) > 0, "float32")),
     "airl_logits": lambda x: ops.square(adversarial.airl_logits(x, 0.9, x * x, 3 * x, fixed(x))),
 }
@@ -88,9 +88,9 @@ STOPPED = {
         [True, False],
     ),
     "quantile_error": (lambda x, y: distributional.quantile_error(x[None], y[None]), [True, False]),
-    "vtrace": (lambda *x: off_policy.vtrace(*map(column, x), 0.9, 1.0, 1.0), [False] * 4),
-    "vtrace_advantages": (lambda *x: off_policy.vtrace_advantages(*map(column, x), 0.9, 1.0), [False] * 5),
-    "retrace": (lambda *x: off_policy.retrace(*map(column, x), 0.9), [False] * 4),
+    "vtrace": (lambda *x: returns.vtrace(*map(column, x), 0.9, 1.0, 1.0), [False] * 4),
+    "vtrace_advantages": (lambda *x: returns.vtrace_advantages(*map(column, x), 0.9, 1.0), [False] * 5),
+    "retrace": (lambda *x: returns.retrace(*map(column, x), 0.9), [False] * 4),
     "exponential_weight": (lambda x: offline.exponential_weight(x, 2.0, 100.0), [False]),
     "marwil": (lambda p, gain, scale: offline.marwil(p, gain, 2.0, 1 + scale * scale), [True, False, False]),
     "running_square": (lambda square, gain: offline.running_square(square, gain, 0.1), [False, False]),
@@ -100,7 +100,7 @@ STOPPED = {
         lambda x, p, q: offline.cql_sampled_gap(x[None, None], p[None], q[None, :1]),
         [True, False, True],
     ),
-    "sequence_priority": (lambda x: recurrent.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
+    "sequence_priority": (lambda x: value.sequence_priority(x[None], ops.ones_like(x[None])), [False]),
     "gail_reward": (adversarial.gail_reward, [False]),
     "log_reward": (adversarial.log_reward, [False]),
     "log_odds_reward": (adversarial.log_odds_reward, [False]),

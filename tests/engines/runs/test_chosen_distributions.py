@@ -16,7 +16,7 @@ from etude.algorithms import A2CConfig, BCConfig, DistributionSpec, OwnDistribut
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, MultiDiscrete, Spaces
-from etude.losses.distributions.inversion import normal_tail
+from etude.losses.distributions.continuous import normal_tail
 from etude.offline import Dataset
 
 SHUFFLED = "etude.examples.cart_pole:WithShuffledActions"
