@@ -14,7 +14,6 @@ from etude.losses.distributions.choices import (
     Categorical,
     Conditional,
     MultiCategorical,
-    NumbersAndChoices,
     of_choices,
 )
 from etude.losses.distributions.continuous import (
@@ -22,6 +21,7 @@ from etude.losses.distributions.continuous import (
     Deterministic,
     Gaussian,
     Mixture,
+    NumbersAndChoices,
     StateDependentGaussian,
     TanhGaussian,
     state_dependent,

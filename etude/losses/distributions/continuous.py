@@ -1,7 +1,7 @@
 """Distributions of continuous actions: normal ones, squashed or not, with noise that may depend on the state, and no
-noise; the beta distribution over bounded actions; mixtures. First what samples by inversion.
+noise; the beta distribution over bounded actions; mixtures; numbers and choices in one action.
 
-Quantiles of log-concave densities from standard normal numbers, over `ops` on every engine: probabilities of a lower
+First what samples by inversion. Quantiles of log-concave densities from standard normal numbers, over `ops` on every engine: probabilities of a lower
 tail are integrals by the double exponential rule for half-infinite intervals (Takahasi & Mori 1974,
 doi:10.2977/prims/1195192451): a trapezoidal sum after t = y - scale * exp(s - exp(-s)). The logarithm of the
 distribution function of a log-concave density is concave, so that Newton's method on it converges from any start.
@@ -394,3 +394,49 @@ class Mixture(NamedTuple):
     def _component(self, choice: Array) -> Any:
         """The components that were chosen, [B] integers, with parameters [B, A]."""
         return trees.map(lambda x: ops.take_row(x, choice), self.components)
+
+
+_BELOW_1 = 1 - 2**-24  # the largest float32 below 1
+
+
+class NumbersAndChoices(NamedTuple):
+    """Independent numbers and choices, action [B, A + m]; noise [B, A + m] normal. Whole numbers stand for choices."""
+
+    numbers: Any  # a distribution over [B, A]
+    choices: Any  # a `MultiCategorical` of m choices
+
+    def sample(self, noise: Array) -> Array:
+        return self._joined(self.numbers.sample(self._first(noise)), self.choices.sample(self._uniform(noise)))
+
+    def sample_with_log_prob(self, noise: Array) -> tuple[Array, Array]:
+        numbers, of_numbers = self.numbers.sample_with_log_prob(self._first(noise))
+        choices, of_choices = self.choices.sample_with_log_prob(self._uniform(noise))
+        return self._joined(numbers, choices), of_numbers + of_choices
+
+    def log_prob(self, action: Array) -> Array:
+        choices = ops.cast(self._last(action), "int32")
+        return self.numbers.log_prob(self._first(action)) + self.choices.log_prob(choices)
+
+    def entropy(self) -> Array:
+        """[B], in nats: the differential entropy of the numbers, and the entropy of the choices."""
+        return self.numbers.entropy() + self.choices.entropy()
+
+    def mode(self) -> Array:
+        return self._joined(self.numbers.mode(), self.choices.mode())
+
+    def kl(self, other: NumbersAndChoices) -> Array:
+        """KL(self || other) [B], in nats."""
+        return self.numbers.kl(other.numbers) + self.choices.kl(other.choices)
+
+    def _first(self, x: Array) -> Array:
+        return x[..., : -len(self.choices.logits)]
+
+    def _last(self, x: Array) -> Array:
+        return x[..., -len(self.choices.logits) :]
+
+    def _uniform(self, noise: Array) -> Array:
+        """Numbers in [0, 1) for the choices: one kind of noise for both, so that explorers need not know of two."""
+        return ops.minimum(ops.squeeze(normal_cdf(ops.expand_dims(self._last(noise), -1)), -1), _BELOW_1)
+
+    def _joined(self, numbers: Array, choices: Array) -> Array:
+        return ops.concatenate([numbers, ops.cast(choices, "float32")], -1)
