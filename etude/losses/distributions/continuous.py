@@ -1,11 +1,11 @@
 """Distributions of continuous actions: normal ones, squashed or not, with noise that may depend on the state, and no
 noise; the beta distribution over bounded actions; mixtures; numbers and choices in one action.
 
-First what samples by inversion. Quantiles of log-concave densities from standard normal numbers, over `ops` on every engine: probabilities of a lower
-tail are integrals by the double exponential rule for half-infinite intervals (Takahasi & Mori 1974,
-doi:10.2977/prims/1195192451): a trapezoidal sum after t = y - scale * exp(s - exp(-s)). The logarithm of the
-distribution function of a log-concave density is concave, so that Newton's method on it converges from any start.
-No gradient belongs into what is computed by inversion.
+First what samples by inversion: quantiles of log-concave densities from standard normal numbers, over `ops` on every
+engine. Probabilities of a lower tail are integrals by the double exponential rule for half-infinite intervals (Takahasi
+& Mori 1974, doi:10.2977/prims/1195192451): a trapezoidal sum after t = y - scale * exp(s - exp(-s)). The logarithm of
+the distribution function of a log-concave density is concave, so that Newton's method on it converges from any start.
+No gradient belongs into what is computed so.
 """
 
 from __future__ import annotations
