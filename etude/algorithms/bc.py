@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Agent, LearnsFrom, Loss, Losses
+from etude.agent import LearnsFrom, Loss, Losses
 from etude.algorithms.distributions import DistributionSpec, StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import BoundedPolicy, Policy
+from etude.algorithms.token_policy import TokenPolicy, mean_over_tokens
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
@@ -45,14 +46,13 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
             )
 
 
-class BC(Agent):
+class BC(TokenPolicy):
     """A policy trained on the recorded actions by maximum likelihood or squared error. A `Transformer` learns
     from whole games of tokens, of which those of the agent count; with `causal` = False from masked tokens, of both
     sides, as BERT does (Devlin et al. 2019, arXiv:1810.04805)."""
 
     actions: ClassVar[tuple[type[Any], ...]] = BoundedPolicy.actions
     bounded_actions = True
-    reads_tokens = True
 
     learns_from: LearnsFrom = "transitions"
 
@@ -64,31 +64,18 @@ class BC(Agent):
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.squared: Any | bool = self.config.squared_error and type(spaces.action) is Box
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
-        self.actor: dict[str, Any]
         if self.learns_from == "token_sequences":
             self.read_games(make, spaces, masks=True)
             if not getattr(self.config.actor_network, "causal", True):
                 self.noise = {"masked": (self.actor["policy"].space.context,)}
         else:
+            self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
             self.actor = self.policy.make(make, self.config.actor_network, None if self.squared else 0.0)
-
-    def read_games(self, make: Maker, spaces: Spaces, masks: bool = False) -> None:
-        """Make the policy over whole games. masks: whether its network may be one of masked tokens."""
-        self.policy = policy = policy_for(self.config, spaces, BoundedPolicy)
-        network = make.tokens(self.config.actor_network, spaces.observation, policy.outputs, policy.gain, masks=masks)
-        self.actor, self.state_size = policy.around(network, make, None), network.state_size
-
-    @property
-    def state_recorded(self) -> bool:
-        """False: keys and values are many."""
-        return False
 
     def act(self, observation: Tree, *state: Any) -> Any:
         if not state:
             return self.policy(self.actor, observation, self.normaliser(observation))
-        x, following = self.actor["policy"](observation, *state)
-        return self.policy.of(self.actor, observation, x), following
+        return super().act(observation, *state)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         if self.noise:
@@ -103,9 +90,9 @@ class BC(Agent):
 
     def clone_loss(self, batch: Batch) -> Loss:
         """Of whole games."""
-        found = self.policy.of(self.actor, batch.observation, self.actor["policy"].whole(batch.action)[:, :-1])
+        found = self.of_games(self.actor, batch)
         loss = negative_log_likelihood(found.log_prob(batch.action))
-        return Loss(mean_of_tokens(batch, loss), policy_entropy=mean_of_tokens(batch, found.entropy()))
+        return Loss(mean_over_tokens(batch, loss), policy_entropy=mean_over_tokens(batch, found.entropy()))
 
     def _of_masked_tokens(self, batch: Batch, noise: Any) -> Losses:
         """The mean over hidden tokens, of the agent and of the world. noise: [B, context]."""
@@ -123,9 +110,3 @@ class BC(Agent):
         loss = negative_log_likelihood(found.log_prob(batch.action))
         loss = ops.sum(ops.expand_dims(batch.weight, -1) * hidden * loss) / counted
         return Losses(actor=Loss(loss, accuracy=ops.sum(hidden * right) / counted))
-
-
-def mean_of_tokens(batch: Batch, x: Any) -> Any:
-    """The weighted mean of x [B, L] over the tokens of the agent."""
-    mine = batch.extras["mine"]
-    return ops.sum(ops.expand_dims(batch.weight, -1) * mine * x) / ops.replica_mean(ops.sum(mine))

@@ -11,7 +11,7 @@ from typing import Any
 from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig
-from etude.algorithms.token_policy import TokenPolicy, game_mean
+from etude.algorithms.token_policy import TokenPolicy, mean_over_games
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -48,10 +48,10 @@ class GRPO(TokenPolicy):
         outside = ops.cast(ops.abs(ops.exp(log_ratio) - 1.0) > config.clip_range, "float32")
         return Losses(
             actor=Loss(
-                game_mean(batch, surrogate + config.kl_coefficient * divergence),
-                policy_loss=game_mean(batch, surrogate),
-                reference_kl=game_mean(batch, divergence),
-                entropy=game_mean(batch, policy.entropy()),
-                clip_fraction=game_mean(batch, outside),
+                mean_over_games(batch, surrogate + config.kl_coefficient * divergence),
+                policy_loss=mean_over_games(batch, surrogate),
+                reference_kl=mean_over_games(batch, divergence),
+                entropy=mean_over_games(batch, policy.entropy()),
+                clip_fraction=mean_over_games(batch, outside),
             )
         )

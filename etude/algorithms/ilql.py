@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from etude import ops
 from etude.agent import Loss, Losses
-from etude.algorithms.bc import BC, mean_of_tokens
+from etude.algorithms.bc import BC
 from etude.algorithms.distributions import StochasticPolicyConfig
+from etude.algorithms.token_policy import mean_over_tokens
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -90,10 +91,10 @@ class ILQL(BC):
         loss = ilql(chosen, now, self._target(batch, value), target_chosen, self.config.expectile)
         gap = sum(self._gap(x[:, :-1], batch) for x in q)
         return Loss(
-            mean_of_tokens(batch, loss + self.config.cql_alpha * gap),
-            q_value=mean_of_tokens(batch, chosen[0]),
-            mean_value=mean_of_tokens(batch, now),
-            cql_gap=mean_of_tokens(batch, gap),
+            mean_over_tokens(batch, loss + self.config.cql_alpha * gap),
+            q_value=mean_over_tokens(batch, chosen[0]),
+            mean_value=mean_over_tokens(batch, now),
+            cql_gap=mean_over_tokens(batch, gap),
         )
 
     def _target(self, batch: Batch, value: Any) -> Any:

@@ -14,7 +14,7 @@ from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig
 from etude.algorithms.dpo import paired
-from etude.algorithms.token_policy import TokenPolicy, game_mean
+from etude.algorithms.token_policy import TokenPolicy, mean_over_games
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.schedules import Linear
@@ -104,13 +104,13 @@ class RLHF(TokenPolicy):
         outside = ops.cast(ops.abs(ops.exp(log_prob - acted) - 1.0) > config.clip_range, "float32")
         return Losses(
             actor=Loss(
-                game_mean(batch, surrogate),
+                mean_over_games(batch, surrogate),
                 score=ops.mean(batch.weight * score),
-                reference_kl=game_mean(batch, reference_kl(log_prob, reference)),
-                entropy=game_mean(batch, policy.entropy()),
-                clip_fraction=game_mean(batch, outside),
+                reference_kl=mean_over_games(batch, reference_kl(log_prob, reference)),
+                entropy=mean_over_games(batch, policy.entropy()),
+                clip_fraction=mean_over_games(batch, outside),
             ),
-            critic=Loss(game_mean(batch, ops.square(value - target))),
+            critic=Loss(mean_over_games(batch, ops.square(value - target))),
         )
 
 
