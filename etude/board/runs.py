@@ -179,10 +179,7 @@ class RunBoard:
             self.runs, self.folders = kept, {folder.name: folder for folder in folders}
             self._looked = time.monotonic()
         changed = [run for run in self.runs.values() if run.poll()]
-        return changed + self._count_warnings(changed), gone
-
-    def _count_warnings(self, changed: list[BoardRun]) -> list[BoardRun]:
-        """Runs whose number of warnings has become known; what has changed comes first."""
+        # Runs whose number of warnings has become known; what has changed comes first
         until, found = time.thread_time() + SCAN, []
         for run in [*changed, *(run for run in self.runs.values() if run.warned is None)]:
             if run.metrics.find_warnings(until) and run.warned != len(run.metrics.warnings):
@@ -190,7 +187,7 @@ class RunBoard:
                 found.append(run)
             if time.thread_time() > until:
                 break
-        return [run for run in found if run not in changed]
+        return changed + [run for run in found if run not in changed], gone
 
 
 def walk(root: Path, depth: int) -> Iterator[tuple[Path, set[str]]]:

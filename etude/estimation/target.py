@@ -56,7 +56,17 @@ class TargetPolicy:
         count = len(here) + len(episodes)
         taken = [episode.extras.get(SAMPLED_ACTION, episode.action) for episode in episodes]
         action = _spread(np.concatenate(taken), here, count)
-        clipped = _spread(self._clipped(episodes), here, count)
+        # Which recorded actions were clipped [sum of L]; see `explore.noise.ClippedNoise`
+        parts = [np.zeros(len(episode.reward), np.uint8) for episode in episodes]
+        for i, episode in enumerate(episodes if isinstance(self.actions, Box) else ()):
+            found = np.asarray(episode.extras.get(CLIPPED, parts[i]))
+            if found.shape != parts[i].shape:
+                raise DataError(
+                    f"Episode {i}: {CLIPPED!r} has the shape {list(found.shape)}; expected one number for each of its "
+                    f"{len(parts[i])} steps, 1 where the action was clipped. Record the data again."
+                )
+            parts[i] = found
+        clipped = _spread(np.concatenate(parts), here, count)
         found = np.empty(count)
         for rows, distribution in self.distributions(episodes):
             if isinstance(distribution, Deterministic):
@@ -81,19 +91,6 @@ class TargetPolicy:
         found = np.empty((sum(map(len, order)), *parts[0].shape[1:]), np.float32)
         found[np.concatenate(order)] = np.concatenate(parts)
         return found
-
-    def _clipped(self, episodes: Sequence[Episode]) -> np.ndarray:
-        """Which recorded actions were clipped [sum of L]; see `explore.noise.ClippedNoise`."""
-        parts = [np.zeros(len(episode.reward), np.uint8) for episode in episodes]
-        for i, episode in enumerate(episodes if isinstance(self.actions, Box) else ()):
-            found = np.asarray(episode.extras.get(CLIPPED, parts[i]))
-            if found.shape != parts[i].shape:
-                raise DataError(
-                    f"Episode {i}: {CLIPPED!r} has the shape {list(found.shape)}; expected one number for each of its "
-                    f"{len(parts[i])} steps, 1 where the action was clipped. Record the data again."
-                )
-            parts[i] = found
-        return np.concatenate(parts)
 
     def _distribution(self, output: Any) -> Any:
         return distribution_of(self.explorer, output, 0)

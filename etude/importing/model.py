@@ -158,7 +158,11 @@ class ImportedModel:
             setup.setdefault("environments", self.environments)
         run = Run(self.algorithm, env, config=self.config, **setup)
         try:
-            self._check_spaces(run)
+            # Raise NetworkError where the environment's spaces are not those of the file
+            own = run.engine.spaces.observation, action_space_of(run.environment)
+            for name, there, here in zip(SPACES, (self.observation_space, self.action_space), own, strict=True):
+                if there is not None and not _alike(there, here):
+                    raise self._unfit(run, f"its {name} are {there!s:.120}, and the environment's {here!s:.120}")
             try:
                 found = self._weights(run)
             except (ValueError, NetworkError) as problem:
@@ -195,13 +199,6 @@ class ImportedModel:
         assert run.directory is not None
         run.directory.write_config({**run.description(), "total": 0, "schedule": Schedule().plain()})
         run.directory.save(0, run.state(), {"imported": self.source, "library": self.library})
-
-    def _check_spaces(self, run: Run) -> None:
-        """Raise NetworkError where the environment's spaces are not those of the file."""
-        own = run.engine.spaces.observation, action_space_of(run.environment)
-        for name, there, here in zip(SPACES, (self.observation_space, self.action_space), own, strict=True):
-            if there is not None and not _alike(there, here):
-                raise self._unfit(run, f"its {name} are {there!s:.120}, and the environment's {here!s:.120}")
 
     def _unfit(self, run: Run, what: str) -> NetworkError:
         return NetworkError(

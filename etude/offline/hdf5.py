@@ -66,7 +66,11 @@ class Hdf5Shard:
             arrays[f"metadata/{name}"] = np.repeat(numbers, block.lengths)
         if not self._rows:
             self._rows = max(1, self._chunk * len(block.reward) // _size(arrays))
-            self._create(arrays)
+            for name, values in arrays.items():
+                inner, kind = values.shape[1:], library().string_dtype() if name == TEXT else values.dtype
+                self._file.create_dataset(
+                    name, (0, *inner), kind, maxshape=(None, *inner), chunks=(self._rows, *inner), **self._filter
+                )
         self._waiting.append(arrays)
         waiting = sum(len(part["rewards"]) for part in self._waiting)
         self._write(waiting - waiting % self._rows)
@@ -76,13 +80,6 @@ class Hdf5Shard:
         self._write(sum(len(part["rewards"]) for part in self._waiting))
         self._file.attrs["etude"] = json.dumps(about)
         self._file.close()
-
-    def _create(self, arrays: dict[str, np.ndarray]) -> None:
-        for name, values in arrays.items():
-            inner, kind = values.shape[1:], library().string_dtype() if name == TEXT else values.dtype
-            self._file.create_dataset(
-                name, (0, *inner), kind, maxshape=(None, *inner), chunks=(self._rows, *inner), **self._filter
-            )
 
     def _write(self, rows: int) -> None:
         """The first so many of the rows that wait."""

@@ -176,7 +176,16 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
             f"{file}: column {missing[0]!r} is missing; it has {', '.join(sorted(arrays)) or 'no columns'}. Expected "
             f"{', '.join(wanted)} for observations in {describe(spaces.observation)}."
         )
-    _check_lengths(arrays, file)
+    rows = len(arrays["rewards"]) if arrays["rewards"].ndim else 0
+    if not rows:
+        raise DataError(f"{file}: there are no transitions in it; expected at least one.")
+    for name, values in arrays.items():
+        if not name.startswith(LEFT_ALONE) and (values.ndim == 0 or len(values) != rows):
+            got = len(values) if values.ndim else "one value and no"
+            raise DataError(
+                f"{file}: column {name!r} has {got} rows, 'rewards' has {rows}; expected one row for each transition "
+                "in every column."
+            )
     known = {*REQUIRED, NORMALIZED, *paths(spaces.action, ACTIONS)}
     known.update(path for name in (OBSERVATIONS, NEXT) for path in paths(spaces.observation, name))
     extras = {}
@@ -201,7 +210,14 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
     action = actions_in(spaces.action, each)
     column = SAMPLED_ACTION if SAMPLED_ACTION in arrays else NORMALIZED
     if column in arrays and _has_numbers(spaces.action):
-        drawn = _normalized(arrays[column], column, action, file)
+        # What the agent chose, in the shape of canonical actions
+        values = arrays[column]
+        if values.dtype.kind != "f" or values[0].size != action[0].size:
+            raise DataError(
+                f"{file}: column {column!r} has rows of shape {values.shape[1:]} and dtype {values.dtype}; expected "
+                "as many float numbers as an action has. Remove the column: actions are then scaled."
+            )
+        drawn = _finite(values.reshape(action.shape).astype(np.float32), column, file)
         if LOG_PROB in extras and CLIPPED not in extras:
             extras[SAMPLED_ACTION] = drawn
         action = within(canonical_spaces(spaces).action, drawn)
@@ -237,19 +253,6 @@ def _with_spaces(space: Space, tree: Tree, name: str) -> list[tuple[str, Space, 
     return [found for key, part in inner for found in _with_spaces(part, tree[key], f"{name}/{key}")]
 
 
-def _check_lengths(arrays: Arrays, file: str) -> None:
-    rows = len(arrays["rewards"]) if arrays["rewards"].ndim else 0
-    if not rows:
-        raise DataError(f"{file}: there are no transitions in it; expected at least one.")
-    for name, values in arrays.items():
-        if not name.startswith(LEFT_ALONE) and (values.ndim == 0 or len(values) != rows):
-            got = len(values) if values.ndim else "one value and no"
-            raise DataError(
-                f"{file}: column {name!r} has {got} rows, 'rewards' has {rows}; expected one row for each transition "
-                "in every column."
-            )
-
-
 def _tree(arrays: Arrays, space: Space, name: str, file: str) -> Tree:
     found = []
     for path, (_, leaf) in zip(paths(space, name), leaves(space), strict=True):
@@ -268,16 +271,6 @@ def _rewards(values: np.ndarray, spaces: Spaces, file: str) -> np.ndarray:
         raise DataError(f"{file}: column 'rewards' has shape {values.shape} and dtype {reward.dtype}; expected "
                         f"{expected} for each of {len(values)} rows.")  # fmt: skip
     return _finite(_single(reward if spaces.agents is not None else reward[:, 0]), "rewards", file)
-
-
-def _normalized(values: np.ndarray, name: str, action: np.ndarray, file: str) -> np.ndarray:
-    """What the agent chose, in the shape of canonical actions."""
-    if values.dtype.kind != "f" or values[0].size != action[0].size:
-        raise DataError(
-            f"{file}: column {name!r} has rows of shape {values.shape[1:]} and dtype {values.dtype}; expected "
-            "as many float numbers as an action has. Remove the column: actions are then scaled."
-        )
-    return _finite(values.reshape(action.shape).astype(np.float32), name, file)
 
 
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:
