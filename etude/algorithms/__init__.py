@@ -36,8 +36,7 @@ from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
 from etude.algorithms.recurrent_ppo import RecurrentPPO, RecurrentPPOConfig
 from etude.algorithms.reinforce import Reinforce, ReinforceConfig
 from etude.algorithms.rlhf import RLHF, RewardModel, RewardModelConfig, RLHFConfig
-from etude.algorithms.sac import SAC, SACConfig
-from etude.algorithms.sac_n import SACNConfig
+from etude.algorithms.sac import SAC, SACConfig, SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.base.errors import ConfigError

@@ -15,7 +15,7 @@ import numpy as np
 from etude import ops
 from etude.agent import ActsBy, Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
-from etude.algorithms.temperature import LearnedTemperature
+from etude.algorithms.sac import LearnedTemperature
 from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.schedules import Linear

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import DiscreteTwinCritic, critic_ensemble_loss
-from etude.algorithms.temperature import FixedTemperature, LearnedTemperature, check_temperature, entropy_temperature
+from etude.algorithms.sac import FixedTemperature, LearnedTemperature, check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces

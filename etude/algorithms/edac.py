@@ -11,8 +11,7 @@ from typing import Any
 
 from etude import ops
 from etude.agent import Loss
-from etude.algorithms.sac import SAC
-from etude.algorithms.sac_n import SACNConfig
+from etude.algorithms.sac import SAC, SACNConfig
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError

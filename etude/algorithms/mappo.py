@@ -14,7 +14,7 @@ from etude import ops
 from etude.agent import Loss, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss
+from etude.algorithms.ppo import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam, Optimizer

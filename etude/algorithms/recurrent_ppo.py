@@ -13,7 +13,7 @@ from etude import ops
 from etude.agent import Agent, Losses
 from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
-from etude.algorithms.proximal import ClippedObjective, importance_ratio, ppo_loss, value_error
+from etude.algorithms.ppo import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
 from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.optimizers import Adam, Optimizer

@@ -1,7 +1,9 @@
-"""Soft actor-critic with twin critics, or a larger ensemble, and a learned entropy temperature.
+"""Soft actor-critic with twin critics, or a larger ensemble, and an entropy temperature that is given or learned.
 
 Haarnoja et al. 2018, Soft actor-critic algorithms and applications, arXiv:1812.05905, equations 5 to 9 and 18.
 Ensembles: Chen et al. 2021, Randomized ensembled double Q-learning (REDQ), arXiv:2101.05982, algorithm 1.
+SAC-N, on recorded data with N critics, whose minimum is low where the data says nothing: An, Moon, Kim & Song 2021,
+Uncertainty-based offline reinforcement learning with diversified Q-ensemble, arXiv:2110.01548, section 3.
 """
 
 from __future__ import annotations
@@ -15,18 +17,64 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.algorithms.critics import CriticEnsemble, critic_ensemble_loss
 from etude.algorithms.policies import StateDependentPolicy
-from etude.algorithms.temperature import FixedTemperature, LearnedTemperature, check_temperature, entropy_temperature
 from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
-from etude.config import SampledConfig, StateDependentConfig
+from etude.config import OfflineConfig, SampledConfig, StateDependentConfig
 from etude.losses.distributions import StateDependentGaussian, TanhGaussian
-from etude.losses.soft import soft_actor, soft_target
-from etude.networks import Maker, Mlp, Spec, target
+from etude.losses.soft import soft_actor, soft_target, soft_temperature
+from etude.networks import Maker, Mlp, Part, Spec, target
 from etude.networks.network import Normaliser
 from etude.networks.random_shift import RandomShift
+
+
+def check_temperature(config: Any) -> None:
+    """Raise ConfigError for a temperature below 0, or of 0 where its log is learned."""
+    (checks.positive if config.learn_temperature else checks.not_negative)(config, "temperature")
+
+
+class LearnedTemperature(Part):
+    """Log alpha, a trained number that brings the policy's entropy to a target.
+
+    initial: alpha before the first gradient step.
+    """
+
+    def __init__(self, initial: float):
+        self.variables: dict[str, Any] = {"value": np.asarray(np.log(initial), np.float32)}
+
+    def alpha(self, config: Any) -> Any:
+        """alpha, a scalar."""
+        return ops.exp(self.variables["value"])
+
+    def losses(self, log_prob: Any, weight: Any, target_entropy: Any) -> Losses:
+        """Equation 18, as the loss `temperature`. log_prob: [B], of the policy's actions; weight: [B];
+        target_entropy: a number, or [B]."""
+        log_alpha = self.variables["value"]
+        loss = ops.mean(weight * soft_temperature(log_alpha, log_prob, target_entropy))
+        return Losses(temperature=Loss(loss, alpha=ops.exp(log_alpha)))
+
+
+class FixedTemperature(Part):
+    """alpha is the config's `temperature`, which may change during a run; there is nothing to train."""
+
+    def __init__(self) -> None:
+        self.variables: dict[str, Any] = {}
+
+    def alpha(self, config: Any) -> Any:
+        """alpha, a scalar."""
+        return config.temperature
+
+    def losses(self, log_prob: Any, weight: Any, target_entropy: Any) -> Losses:
+        """None."""
+        return Losses()
+
+
+def entropy_temperature(config: Any) -> LearnedTemperature | FixedTemperature:
+    """What a config with `temperature` and `learn_temperature` asks for."""
+    return LearnedTemperature(config.temperature) if config.learn_temperature else FixedTemperature()
+
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 
@@ -148,3 +196,26 @@ class SAC(Agent):
         """Equation 18; none where alpha is fixed."""
         given = self.config.target_entropy
         return self.temperature.losses(log_prob, batch.weight, -float(self.size) if given is None else given)
+
+
+@dataclass(frozen=True)
+class SACNConfig(OfflineConfig):
+    """Hyperparameters of SAC-N, besides those of every offline algorithm."""
+
+    network: Spec = Mlp((256, 256, 256))  # actor and critic networks
+    n_critics: int = 10  # the N: the narrower the data, the more (the paper: 10 to 500)
+    tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
+    temperature: float = 1.0  # entropy temperature alpha (its initial value if learned)
+    learn_temperature: bool = True  # learn alpha so that the policy's entropy approaches target_entropy
+    target_entropy: float | None = None  # target entropy in nats; None: minus the action dimension
+    random_shift: int = 0  # shift images randomly by up to so many pixels in every batch (DrQ); 0: off
+    n_target_critics: ClassVar[None] = None  # the target is the minimum of all critics
+    policy_delay: ClassVar[int] = 1
+    gsde_features: ClassVar[int] = 0  # nothing is explored
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.fractions(self, "tau")
+        check_temperature(self)
+        checks.not_negative(self, "random_shift")
+        checks.counts(self, "n_critics")

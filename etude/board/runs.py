@@ -180,14 +180,14 @@ class RunBoard:
             self._looked = time.monotonic()
         changed = [run for run in self.runs.values() if run.poll()]
         # Runs whose number of warnings has become known; what has changed comes first
-        until, found = time.thread_time() + SCAN, []
+        until, warned = time.thread_time() + SCAN, []
         for run in [*changed, *(run for run in self.runs.values() if run.warned is None)]:
             if run.metrics.find_warnings(until) and run.warned != len(run.metrics.warnings):
                 run.warned = len(run.metrics.warnings)
-                found.append(run)
+                warned.append(run)
             if time.thread_time() > until:
                 break
-        return changed + [run for run in found if run not in changed], gone
+        return changed + [run for run in warned if run not in changed], gone
 
 
 def walk(root: Path, depth: int) -> Iterator[tuple[Path, set[str]]]:

@@ -3,9 +3,8 @@
 `etude.estimate` is the front door. Estimators are functions of arrays, in `importance`, `doubly_robust` and `direct`.
 """
 
-from etude.estimation.estimator import Estimates, Estimator, ScheduledEstimates, estimate
+from etude.estimation.estimator import EstimateRequest, Estimates, Estimator, ScheduledEstimates, estimate
 from etude.estimation.estimators import METHODS
 from etude.estimation.fqe import FQE, FQEConfig
-from etude.estimation.request import EstimateRequest
 
 __all__ = ["FQE", "METHODS", "EstimateRequest", "Estimates", "Estimator", "FQEConfig", "ScheduledEstimates", "estimate"]

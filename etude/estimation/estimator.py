@@ -1,10 +1,11 @@
-"""From a run and recorded episodes, as arrays [E, T] filled up with zeros, to estimates."""
+"""What to estimate; and from a run and recorded episodes, as arrays [E, T] filled up with zeros, to estimates."""
 
 from __future__ import annotations
 
 import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,19 +13,92 @@ import numpy as np
 from etude.base.data import LOG_PROB, Episode, Estimate
 from etude.base.errors import CallbackError, ConfigError, DataError, NumericalError
 from etude.base.events import Estimated, Warned
+from etude.base.other_libraries import explain
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Space
 from etude.envs import action_space_of
 from etude.envs.faults import explain_error
-from etude.estimation.estimators import METHODS, SIMULATION, discounted, effective_size, estimate_of
+from etude.estimation.estimators import (
+    METHODS,
+    SIMULATION,
+    check_confidence,
+    chosen,
+    discounted,
+    effective_size,
+    estimate_of,
+)
 from etude.estimation.fqe import FQEConfig, Values, fitted_values
-from etude.estimation.request import EstimateRequest
 from etude.estimation.target import TargetPolicy, observations_of
 from etude.explore.values import Softened
 from etude.offline import Dataset
 from etude.offline.loading import CheckpointedData, load_data
 from etude.training.description import Execution
 from etude.training.recording import play
+
+
+@dataclass(frozen=True)
+class EstimateRequest:
+    """What `etude.estimate` estimates.
+
+    data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. None takes those
+        that the run learns from, where it learns from recorded data alone.
+    methods: names of `estimation.METHODS`, and "simulation", which plays episodes of the run's environment.
+    confidence: of the intervals.
+    gamma: the discount factor; None: the run's.
+    explore: estimate the policy that explores as in training, at the run's present step; else the best actions.
+    explorer: estimate the policy of this explorer on the agent's output instead, such as `etude.explore.Boltzmann(1)`.
+    softened: estimate the best actions softened: of Discrete actions, a random one with this probability; of Box
+        actions, Gaussian noise with this standard deviation (actions are in [-1, 1]).
+    model: what "dm", "dr" and "wdr" take values from: an `FQEConfig`; or an object with `q(observation, action)` and
+        `v(observation)`, the values [M] of recorded steps under the target, in NumPy. None: `FQEConfig()`. "fqe" is the
+        direct method with values of FQE.
+    episodes: of the simulation.
+    seed: of FQE and simulation; None: the run's.
+    """
+
+    data: Any = None
+    methods: str | Iterable[str] = ("wis",)
+    confidence: float = 0.95
+    gamma: float | None = None
+    explore: bool = False
+    explorer: Any = None
+    softened: float | None = None
+    model: Any = None
+    episodes: int = 100
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "methods", chosen(self.methods))
+        check_confidence(self.confidence)
+        if self.gamma is not None and not 0 <= self.gamma <= 1:
+            raise ConfigError(f"gamma = {self.gamma!r}; expected a number from 0 to 1, or None for the run's.")
+        given = [name for name in ("explore", "explorer", "softened") if getattr(self, name) not in (None, False)]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} each say which policy is estimated. Give one of them.")
+        if self.softened is not None and not self.softened > 0:
+            raise ConfigError(f"softened = {self.softened!r}; expected a positive number, such as 0.1.")
+        if self.episodes < 1:
+            raise ConfigError(f"episodes = {self.episodes!r}; expected a whole number of at least 1.")
+        if self.model is not None and not isinstance(self.model, FQEConfig):
+            missing = [name for name in ("q", "v") if not callable(getattr(self.model, name, None))]
+            if missing:
+                raise ConfigError(
+                    f"model = {self.model!r} has no {' and no '.join(missing)}. Expected an FQEConfig, or an object "
+                    "with q(observation, action) and v(observation)."
+                )
+
+    @classmethod
+    def of(cls, given: Any) -> EstimateRequest:
+        """From a dict of arguments, as `train(estimate=)` takes them; ConfigError for other names."""
+        if isinstance(given, EstimateRequest):
+            return given
+        if given is not None and not isinstance(given, dict):
+            raise ConfigError(f"estimate = {given!r}; expected a dict of arguments of etude.estimate, such as data.")
+        known = [field.name for field in fields(cls)]
+        if unknown := [name for name in given or () if name not in known]:
+            raise ConfigError(explain("estimate", unknown, known))
+        return cls(**(given or {}))
+
 
 LARGEST_LOG = 300.0  # of a weight: the square of a larger one may be no float64
 ROUNDING = 1e-3  # how far above 0 the log of a probability may be that was rounded
@@ -140,7 +214,7 @@ def estimate(run: Any, data: Any = None, methods: str | Iterable[str] = ("wis",)
     """What the policy of a run would earn in an episode, estimated from episodes that another policy played.
 
     run: a `Run`, trained or loaded. data, methods, and options such as confidence=0.95, explore=True, softened=0.1: see
-    `estimation.request.EstimateRequest`.
+    `estimation.EstimateRequest`.
     Returns estimates by method, each with value, interval, gain over the behaviour, effective number of episodes and
     largest weight. Warns where an estimate may be far off. Raises ConfigError for what cannot be estimated, and
     DataError for data that cannot be estimated from, such as episodes without `log_prob`.

@@ -10,8 +10,7 @@ from etude.language.environment import Game, GameWithTool, TokenEnvironment, env
 from etude.language.games import Arithmetic, GraphWalks, TwentyQuestions
 from etude.language.pretrained import Pretrained
 from etude.language.tokens import Characters, HuggingFace, Tokenizer
-from etude.language.wordle import GreedyInformation, RandomMixture, Wordle
-from etude.language.words import words
+from etude.language.wordle import GreedyInformation, RandomMixture, Wordle, words
 
 __all__ = [
     "GAMES",

@@ -12,7 +12,7 @@ from gymnasium.spaces import Text
 
 from etude.base.errors import ConfigError
 from etude.language.environment import LEGAL
-from etude.language.words import words
+from etude.language.wordle import words
 
 OPERATIONS = {"+": int.__add__, "-": int.__sub__, "*": int.__mul__}
 GOAL = 0  # of walks

@@ -12,7 +12,7 @@ from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated
 from etude.base.seeding import generator
-from etude.engines.perturbed import Perturbed
+from etude.engines.stacked import Perturbed
 from etude.envs import examine, like, name_of
 from etude.envs.adapter import check_stored_task, task_data
 from etude.explore.explorer import AdjustedExplorer, AtStep

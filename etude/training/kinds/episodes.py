@@ -13,7 +13,7 @@ from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
 from etude.config import EpisodesConfig, GamesConfig
-from etude.engines.perturbed import FromReturns, PerturbedActor
+from etude.engines.stacked import FromReturns, PerturbedActor
 from etude.engines.updates import GradientSource
 from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob

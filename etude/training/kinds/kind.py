@@ -24,8 +24,8 @@ from etude.base.seeding import GroupSeeds, RunSeed, generator
 from etude.base.spaces import Space, Spaces, zeros
 from etude.config import Config, GamesConfig
 from etude.engines.numpy import NumpyEngine
-from etude.engines.perturbed import Perturbed
 from etude.engines.replicas import Replicas
+from etude.engines.stacked import Perturbed
 from etude.engines.updates import FromLosses, GradientSource
 from etude.envs import choose_vectorization, make_environments
 from etude.envs.make import Vectorization

@@ -15,7 +15,7 @@ from etude.base import trees
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, NumericalError
 from etude.base.events import Collected
-from etude.engines.perturbed import FromReturns
+from etude.engines.stacked import FromReturns
 from etude.engines.updates import FromRollouts, GradientSource
 from etude.run import Run
 from etude.training.learner import Learner, add_to_means

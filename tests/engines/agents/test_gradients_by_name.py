@@ -12,7 +12,7 @@ from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.optimizers import Adam
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.engines.perturbed import FromReturns, PerturbedActor, noise_of
+from etude.engines.stacked import FromReturns, PerturbedActor, noise_of
 from etude.engines.updates import READ_BY_LOSSES, FromRollouts
 from etude.replay import Fitness
 
