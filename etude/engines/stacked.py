@@ -1,4 +1,5 @@
-"""Acting in NumPy with several sets of weights at once: agents of one architecture; or one agent with perturbed weights.
+"""Acting in NumPy with several sets of weights at once: agents of one architecture; or one agent with weights
+that are perturbed.
 
 Those have noise in the layers; or weights of its own for each environment, drawn around those that are learned, from
 whose returns a gradient is estimated. Environments 2i and 2i + 1 are then pair i: they act with `weights + sigma *
