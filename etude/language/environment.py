@@ -253,7 +253,7 @@ class GameWithTool:
 
 def environment_factory(
     make: Callable[[], gym.Env[Any, Any]], tool: str, description: str, text: str = "What to say."
-) -> type[GameWithTool]:
+) -> type[Any]:
     """What `environment_factory` of TRL's GRPOTrainer takes: a class whose instances play games of a text environment.
 
     make: makes the environment, whose spaces are `Text`, such as `language.Wordle`. tool: the name by which the model
