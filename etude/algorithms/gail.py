@@ -1,5 +1,6 @@
-"""GAIL: generative adversarial imitation learning, and what AIRL shares with it: a PPO policy with a reward by a
-discriminator of the expert's steps.
+"""GAIL: generative adversarial imitation learning.
+
+AIRL shares with it a PPO policy with a reward by a discriminator of the expert's steps.
 
 Ho & Ermon 2016, Generative adversarial imitation learning, arXiv:1606.03476, algorithm 1.
 """

@@ -1,5 +1,6 @@
-"""Proximal policy optimisation with the clipped objective or an adaptive KL penalty, and what its kinds share:
-importance ratios, the objectives, normalised values and the joint loss.
+"""Proximal policy optimisation with the clipped objective or an adaptive KL penalty.
+
+Its kinds share importance ratios, the objectives, normalised values and the joint loss.
 
 Schulman et al. 2017, Proximal policy optimization algorithms, arXiv:1707.06347, equations 7 to 9; advantages by
 Schulman et al. 2016, arXiv:1506.02438. Details as in Huang et al. 2022, "The 37 implementation details of PPO".

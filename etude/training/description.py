@@ -207,8 +207,10 @@ class RunDescription:
         environment = env if isinstance(env, Environment) else Environment(env)
         made = {OF_ENVIRONMENT[name]: value for name, value in taken(OF_ENVIRONMENT).items()}
         own = taken(OWN)
-        if (learning := rest.pop(TRAIN_ONLY, None)) is not None:
-            own["policies"] = replace(Policies.given(own.get("policies")), train_only=learning)
+        if TRAIN_ONLY in rest:
+            learning, policies = rest.pop(TRAIN_ONLY), own.get("policies")
+            if learning is not None or isinstance(policies, Policies):  # None of saved policies: all learn again
+                own["policies"] = replace(Policies.given(policies), train_only=learning)
         config = own.pop("config", None)
         own["config"] = with_hyperparameters(algorithm, preset_name(environment.env), config, rest, saved)
         return cls(algorithm, replace(environment, **made), **own, execution=execution)

@@ -16,8 +16,8 @@ import pytest
 from checkpoint_states import FullDisk, litter, same, small_state
 
 from etude import checkpoint
+from etude.base import files
 from etude.base.errors import CheckpointError
-from etude.checkpoint import files
 from etude.checkpoint.run_directory import RunDirectory
 
 

@@ -14,9 +14,9 @@ import pytest
 from checkpoint_states import litter, same, small_state
 
 from etude import checkpoint
+from etude.base import files
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Started
-from etude.checkpoint import files
 from etude.checkpoint.run_directory import RunDirectory
 from etude.report import JsonLines, draw_runs
 from etude.report.plots import Series

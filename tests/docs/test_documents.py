@@ -270,8 +270,8 @@ def _names():
 
 
 def test_every_mistake_that_the_check_finds_is_told_with_its_fix():
-    source = "".join((ROOT / "etude" / "envs" / name).read_text() for name in ("check.py", "values.py"))
-    names = set(re.findall(r'Found\(\s*"([\w ]+)"', source)) | {"observation_space", "action_space"}
+    source = "".join((ROOT / "etude" / "envs" / name).read_text() for name in ("check.py", "make.py"))
+    names = set(re.findall(r'Finding\(\s*"([\w ]+)"', source)) | {"observation_space", "action_space"}
     rows = table(section(ROOT / "docs" / "environments.md", "Finding mistakes"))
     assert {name for row in rows for name in quoted(row[0])} == names | {"done"}
 
