@@ -156,13 +156,13 @@ def test_a_fault_of_an_environment_is_named_by_its_seed_and_the_runs_are_saved(t
 
 
 def test_a_run_that_diverges_ends_alone(tmp_path, monkeypatch, straight):
-    def diverge(due):
+    def diverge():
         raise NumericalError("loss = nan")
 
     class Group(RunGroup):
         def __init__(self, runs, like):
             super().__init__(runs, like)
-            runs[1].learner.learn = diverge
+            runs[1].learner.learn_if_due = diverge
 
     monkeypatch.setattr(seed_runs, "RunGroup", Group)
     with tiny(tmp_path) as sweep:
