@@ -61,11 +61,6 @@ class Execution:
                 f"workers = {self.workers} for {self.environments} environments; expected from 0 to as many as "
                 "environments."
             )
-        if self.ray is not None and not (self.ray and self.workers):
-            raise ConfigError(
-                f"ray = {self.ray!r} with workers = {self.workers}; expected local, auto or an address, and how many "
-                "actors collect: workers=2 (--workers 2)."
-            )
         devices = self.devices
         counted = isinstance(devices, int) and not isinstance(devices, bool) and devices >= 1
         if not (devices is None or devices == "all" or counted):
@@ -149,6 +144,14 @@ class RunDescription:
     data: Any = field(default=None, metadata={"learned": True})
     start_from: Any = None
     execution: Execution = Execution()
+
+    def __post_init__(self) -> None:
+        ray, workers = self.execution.ray, self.execution.workers
+        if ray is not None and not (ray and workers):  # here, where arguments of `Run` are in place
+            raise ConfigError(
+                f"ray = {ray!r} with workers = {workers}; expected local, auto or an address, and how many actors "
+                "collect: workers=2 (--workers 2)."
+            )
 
     @property
     def named_environment(self) -> Any:
