@@ -262,6 +262,7 @@ def environment_factory(
     ValueError, which TRL shows the model. The reward of a rollout is the return of its game.
     """
     env = make()
+    env.close()  # only its spaces are looked at here
     if not isinstance(env.action_space, Text) or not isinstance(env.observation_space, Text):
         raise ConfigError(
             f"environment_factory takes an environment whose spaces are Text; got {env.action_space} and "
