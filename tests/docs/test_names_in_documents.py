@@ -189,7 +189,8 @@ def test_every_metric_that_a_page_names_exists(page):
 def custom_metrics(page):
     """The names in records of the metrics and the numbers of `info` that the code of a page names."""
     text = page.read_text(encoding="utf-8")
-    kept = [name for names in re.findall(r"keep_info=\[([^\]]*)\]", text) for name in re.findall(r'"(\w+)"', names)]
+    lists = re.findall(r"keep_info=[\[(]([^\])]*)[\])]", text)
+    kept = [name for names in lists for name in re.findall(r'"(\w+)"', names)]
     own = [*kept, *re.findall(r'\.metric\("(\w+)"', text)]
     return {f"rollout/{name}_{kind}" for name in own for kind in ("mean", "min", "max")}
 
