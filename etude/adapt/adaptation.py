@@ -116,9 +116,9 @@ class Adaptation:
                 yield Adjusted(phase.step, name, before, before, f"unchanged: {error}")
             return
         self._unusable[i] = ""
-        if self._target[i] is None and not follows_size(rule):
+        if self._target[i] is None and not _follows_size(rule):
             self._target[i] = average
-        if target := before if follows_size(rule) else self._target[i]:
+        if target := before if _follows_size(rule) else self._target[i]:
             self._factors[name] = rule.change.moved(self._factors[name], base, average / target)
         after = self._value(name, base)
         if after != before:
@@ -175,7 +175,7 @@ def signal_of(rule: Adapt, phase: LearningPhase) -> float | tuple[float, float]:
     return value
 
 
-def follows_size(rule: Adapt) -> bool:
+def _follows_size(rule: Adapt) -> bool:
     """Whether the target of a rule is the present size of a batch."""
     return rule.target is None and rule.signal == "noise_scale" and rule.hyperparameter in SIZES
 

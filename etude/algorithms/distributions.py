@@ -98,7 +98,7 @@ class BetaPolicy(Policy):
     """A `Beta` distribution over bounded Box actions, whose parameters are 1 plus softplus of the network's outputs."""
 
     def __init__(self, spaces: Spaces):
-        check_bounded(spaces, "beta")
+        _check_bounded(spaces, "beta")
         super().__init__(spaces)
         self.outputs: int = 2 * width(spaces.action)
 
@@ -115,9 +115,9 @@ class MixturePolicy(Policy):
     keeps components apart from the start."""
 
     def __init__(self, spaces: Spaces, spec: DistributionSpec):
-        check_box(spaces, "mixture")
+        _check_box(spaces, "mixture")
         if spec.component == "beta":
-            check_bounded(spaces, "beta components")
+            _check_bounded(spaces, "beta components")
         super().__init__(spaces)
         self.spec: DistributionSpec = spec
         self.size: int = width(spaces.action)
@@ -184,15 +184,15 @@ class OwnPolicy(Policy):
         return self._own(x)
 
 
-def check_box(spaces: Spaces, kind: str) -> None:
+def _check_box(spaces: Spaces, kind: str) -> None:
     """Raise ConfigError where actions are not a Box."""
     if type(spaces.action) is not Box:
         _refuse(kind, "is over Box actions", spaces)
 
 
-def check_bounded(spaces: Spaces, kind: str) -> None:
+def _check_bounded(spaces: Spaces, kind: str) -> None:
     """Raise ConfigError where actions are not a Box with bounds."""
-    check_box(spaces, kind)
+    _check_box(spaces, kind)
     if not bounded(spaces.action):
         _refuse(kind, "needs Box actions with finite bounds", spaces)
 

@@ -137,7 +137,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Manifest]]:
 
 
 @contextmanager
-def member_of(path: Path, member: Member) -> Iterator[None]:
+def _member_of(path: Path, member: Member) -> Iterator[None]:
     """Turns ValueError into an error that names the file and the member."""
     try:
         yield
@@ -211,7 +211,7 @@ def verify(path: Path | str) -> Manifest:
     path = Path(path)
     with opened(path) as (file, manifest):
         for member in manifest.members:
-            with member_of(path, member):
+            with _member_of(path, member):
                 MemberReader(file, member).finish()
     return manifest
 
@@ -320,7 +320,7 @@ def _read_components(path: Path, file: BinaryIO, manifest: Manifest, skip: Colle
     for member in manifest.members:
         component, kind = member.name.rsplit(".", 1)
         reader = MemberReader(file, member)
-        with member_of(path, member):
+        with _member_of(path, member):
             try:
                 if component not in skip and kind == "safetensors":
                     arrays[component] = tensors.decode(reader, member.size)
@@ -330,7 +330,7 @@ def _read_components(path: Path, file: BinaryIO, manifest: Manifest, skip: Colle
                 reader.finish()
     state = {}
     for component, (member, text) in texts.items():
-        with member_of(path, member):
+        with _member_of(path, member):
             state[component] = plain.join(text, arrays.pop(component, {}))
     if arrays:
         raise Damaged(f"The checkpoint {path} is damaged: member '{next(iter(arrays))}.json' is missing.")

@@ -40,7 +40,7 @@ def choose(name: str, network: Any = None) -> str:
     found = installed()
     if name == "auto":
         keras = next((engine for engine in found if engine != "torch"), None)  # for one that makes a network
-        with keras_on(None if _KERAS in os.environ else keras):
+        with _keras_on(None if _KERAS in os.environ else keras):
             own = _engines_for(network)
         wanted = [engine for engine in (found if own is None else own) if engine in found]
         running = [engine for engine in wanted if engine == _keras_backend()]
@@ -82,7 +82,7 @@ def create(
 
             return ReplicatedTorchEngine(agent, spaces, seed, device, busy)
         check_home(name)
-        with keras_on(name):
+        with _keras_on(name):
             from etude.engines.jax_replicas import ShardedEngine
 
             return ShardedEngine(agent, spaces, seed, device, busy)
@@ -98,7 +98,7 @@ def create(
         return torch.TorchEngine(agent, spaces, seed, device, busy)
     check_home(name)
     backend: Any
-    with keras_on(name):
+    with _keras_on(name):
         from etude.engines.functional import FunctionalEngine
 
         if name == "jax":
@@ -121,7 +121,7 @@ def strategy_replicas(strategy: Any) -> Any:
         raise ConfigError(
             f"strategy = {strategy!r}; expected a strategy of tf.distribute, such as tf.distribute.MirroredStrategy()."
         )
-    with keras_on("tensorflow"):
+    with _keras_on("tensorflow"):
         from etude.engines.keras import require_backend
         from etude.engines.strategies import replicas_of
 
@@ -219,7 +219,7 @@ def _keras_backend() -> str | None:
 
 
 @contextmanager
-def keras_on(name: str | None) -> Iterator[None]:
+def _keras_on(name: str | None) -> Iterator[None]:
     """Keras fixes its backend when it is first imported: in this context, on this engine; None: as ever. What the user
     has set is as it was afterwards, for Keras in this process and for other processes."""
     before = os.environ.get(_KERAS)

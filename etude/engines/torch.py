@@ -85,7 +85,7 @@ class TorchEngine:
         self._values = {name: torch.tensor(value, device=device) for name, value in self.layout.initial.items()}
         # All that a loss trains is one vector, and its variables views of it: the optimizer and the bound on the norm
         # take as long for many small arrays as for large ones.
-        self._trained = to_torch(self.layout.joined(self.layout.initial), device)
+        self._trained = _to_torch(self.layout.joined(self.layout.initial), device)
         self._values |= {n: x.requires_grad_(True) for n, x in self.layout.parted(self._trained).items()}
         self._moments = {
             moment: {group: torch.zeros_like(vector) for group, vector in self._trained.items()}
@@ -100,19 +100,19 @@ class TorchEngine:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
         with limited(self._acting):
-            return to_numpy(self._bound.act(*to_torch(inputs, self.device)))
+            return to_numpy(self._bound.act(*_to_torch(inputs, self.device)))
 
     @torch.no_grad()
     def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         with limited(self._learning):
-            return to_numpy(self._bound.value(*to_torch((observation, *state), self.device)))
+            return to_numpy(self._bound.value(*_to_torch((observation, *state), self.device)))
 
     @torch.no_grad()
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
         with limited(self._learning):
-            return to_numpy(self._bound.reward(*to_torch((observation, action, following, discount), self.device)))
+            return to_numpy(self._bound.reward(*_to_torch((observation, action, following, discount), self.device)))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
@@ -122,8 +122,8 @@ class TorchEngine:
 
     def _learned(self, batches: Batch, drawn: dict[str, np.ndarray], hyper: dict[str, float]) -> Update:
         """k gradient steps with these random numbers."""
-        k, noise = len(batches.weight), to_torch(drawn, self.device)
-        arrays = {name: to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
+        k, noise = len(batches.weight), _to_torch(drawn, self.device)
+        arrays = {name: _to_torch(getattr(batches, name), self.device) for name in READ_BY_LOSSES}
         agent = self.layout.bind(self._values, hyper)
         found = []
         with limited(self._learning):
@@ -169,8 +169,8 @@ class TorchEngine:
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
         """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
         noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
-        first = to_torch({name: drawn[0] for name, drawn in noise.items()}, self.device)
-        arrays = {name: to_torch(getattr(batch, name), self.device) for name in READ_BY_LOSSES}
+        first = _to_torch({name: drawn[0] for name, drawn in noise.items()}, self.device)
+        arrays = {name: _to_torch(getattr(batch, name), self.device) for name in READ_BY_LOSSES}
         agent = self.layout.bind(self._values, hyper)
         with limited(self._learning):
             held = Batch(index=None, **arrays)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ class TorchEngine:
         self.layout.check_gradients(gradients)
         self._step += 1
         with limited(self._learning):
-            reported = self._descend(to_torch(dict(gradients), self.device), hyper, self.layout.groups)
+            reported = self._descend(_to_torch(dict(gradients), self.device), hyper, self.layout.groups)
         return Update({}, {name: float(value) for name, value in reported.items()}, None, 1)
 
     @torch.no_grad()
@@ -267,7 +267,7 @@ class TorchEngine:
         seeding.restore_generator(self._noise, state["noise"])
         self._step = int(state["step"])
         for moment, vectors in self._moments.items():
-            vectors |= to_torch(self.layout.joined(self.layout.as_own(state[moment])), self.device)
+            vectors |= _to_torch(self.layout.joined(self.layout.as_own(state[moment])), self.device)
         delayed = self.layout.times_delayed(state)
         for group, times in self._times.items():
             times.fill_(float(delayed if group in self.layout.delayed else self._step))
@@ -332,7 +332,7 @@ class CompiledTorchBackend:
         return carry, (summaries, None if outputs[0][1] is None else torch.stack([errors for _, errors in outputs]))
 
     def put(self, tree: Any) -> Any:
-        return to_torch(tree, self.device)
+        return _to_torch(tree, self.device)
 
     passed = put
 
@@ -340,7 +340,7 @@ class CompiledTorchBackend:
         return to_numpy(tree)
 
 
-def to_torch(tree: Any, device: str) -> Any:
+def _to_torch(tree: Any, device: str) -> Any:
     """NumPy arrays onto a device, without a copy where it is the CPU and the array may be written to."""
     if tree is None:
         return None
@@ -370,7 +370,7 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
         )
     module.eval()  # or statistics of the batch below would be kept
     with torch.no_grad():
-        check_module(module, [to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
+        check_module(module, [_to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
     return TorchModule(module, several=len(inputs) > 1)
 
 

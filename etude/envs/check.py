@@ -229,7 +229,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
     until, ended, choose = time.monotonic() + SECONDS, 0, random_actions(env, 2)
     precision = [(path, space, Precision(space)) for path, space in _leaf_spaces(env.observation_space)]
     kept, info = _reset(env, 2, findings)
-    findings.add(check_observation(kept, env.observation_space))
+    findings.add(_check_observation(kept, env.observation_space))
     for _ in range(STEPS):
         copied, action = _copies(kept), choose(kept, info)
         findings.add(choose.found)
@@ -241,11 +241,11 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
             findings.add(check_copied(leaf, copy))
         kept, info = result[0], result[4]
         observation, reward, terminated, truncated, info = result
-        findings.add(check_observation(observation, env.observation_space))
+        findings.add(_check_observation(observation, env.observation_space))
         for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:
             findings.add(check_reward(number))
-        findings.add(check_flag("terminated", terminated))
-        findings.add(check_flag("truncated", truncated))
+        findings.add(_check_flag("terminated", terminated))
+        findings.add(_check_flag("truncated", truncated))
         if not isinstance(info, dict):
             findings.add(
                 Finding("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
@@ -262,7 +262,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
             if ended == EPISODES:
                 return
             kept, info = _reset(env, 2 + ended, findings)
-            findings.add(check_observation(kept, env.observation_space))
+            findings.add(_check_observation(kept, env.observation_space))
         if time.monotonic() > until:
             break
     if not ended:
@@ -270,7 +270,7 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
         findings.add(Finding("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates.", "note"))
 
 
-def check_observation(value: Any, space: Space, key: str = "") -> Finding | None:
+def _check_observation(value: Any, space: Space, key: str = "") -> Finding | None:
     """The first thing that is wrong with an observation."""
     what = f"The observation {key!r}" if key else "The observation"
     if isinstance(space, Dict):
@@ -283,7 +283,7 @@ def check_observation(value: Any, space: Space, key: str = "") -> Finding | None
     else:
         return _check_leaf(value, space, what)
     checks = (
-        check_observation(value[name], part, f"{key}.{name}" if key else str(name)) for name, part in parts(space)
+        _check_observation(value[name], part, f"{key}.{name}" if key else str(name)) for name, part in parts(space)
     )
     return next((found for found in checks if found is not None), None)
 
@@ -332,7 +332,7 @@ def check_reward(reward: Any) -> Finding | None:
     return None
 
 
-def check_flag(name: str, value: Any) -> Finding | None:
+def _check_flag(name: str, value: Any) -> Finding | None:
     """`terminated` and `truncated` are bools."""
     if isinstance(value, bool | np.bool_):
         return None

@@ -114,11 +114,11 @@ def bounded(text: str, longest: int = _LONGEST_TEXT) -> str:
 
 
 def line_of(problem: BaseException) -> str | None:
-    """`file:line` of the user's code that raised; see `own_line`."""
-    return own_line(traceback.walk_tb(problem.__traceback__))
+    """`file:line` of the user's code that raised; see `_own_line`."""
+    return _own_line(traceback.walk_tb(problem.__traceback__))
 
 
-def own_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+def _own_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
     """`file:line` of the innermost frame, which is the last, of the user's code; of an installed package where there is
     none of it; never of etude or Gymnasium. None where there is no such frame."""
     lines = [(frame.f_code.co_filename, line) for frame, line in frames]
@@ -174,7 +174,7 @@ def _close(env: Any) -> str | None:
 
 def _place(thread: threading.Thread) -> str:
     frame = sys._current_frames().get(thread.ident or 0)
-    line = own_line(reversed(list(traceback.walk_stack(frame)))) if frame is not None else None
+    line = _own_line(reversed(list(traceback.walk_stack(frame)))) if frame is not None else None
     return f" ({line})" if line else ""
 
 

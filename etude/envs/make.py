@@ -93,7 +93,7 @@ def make_environment(env: EnvironmentSpec, **kwargs: Any) -> AdaptedEnvironment:
     """One environment in normalised spaces. Keywords, such as `render_mode="rgb_array"`, go to what makes it."""
     source = resolve(env)
     raw = make_rendering(source, **kwargs) if "render_mode" in kwargs else make_any(source, kwargs)
-    made = as_one(raw, source)
+    made = _as_one(raw, source)
     if isinstance(made, MultiAgentEnvironment):
         return AdaptedEnvironment(made, source.name, rewards=MultiAgentRewards(made.names), spaces=made.spaces)
     return AdaptedEnvironment(made, source.name, masks=source.masks, origins=source.origins)
@@ -199,10 +199,10 @@ def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[st
 
 def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:
     """One Gymnasium environment, as the user's code or Gymnasium made it; or several agents of PettingZoo as one."""
-    return as_one(make_any(source, kwargs), source)
+    return _as_one(make_any(source, kwargs), source)
 
 
-def as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
+def _as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
     """A Gymnasium environment itself, with the masks of its `action_masks()` in infos; one of texts with tokens as
     actions; several agents of PettingZoo as one."""
     if isinstance(env, gym.Env) and all(isinstance(getattr(env, each, None), gym.spaces.Text) for each in SPACES):

@@ -125,7 +125,7 @@ def filled(lengths: np.ndarray, values: np.ndarray) -> np.ndarray:
     return table
 
 
-def rewards_of(episodes: Sequence[Episode]) -> np.ndarray:
+def _rewards_of(episodes: Sequence[Episode]) -> np.ndarray:
     """The rewards of all steps [sum of L]. DataError for one that is not finite."""
     for i, episode in enumerate(episodes):
         if not np.isfinite(episode.reward).all():
@@ -238,7 +238,7 @@ class Estimator:
         self._data = self._load()
         episodes = self._data.episodes
         self._lengths = np.array([len(episode.reward) for episode in episodes])
-        self._reward = filled(self._lengths, rewards_of(episodes))
+        self._reward = filled(self._lengths, _rewards_of(episodes))
         self._behaviour = float(discounted(self._reward, self._gamma).sum(1).mean())
         by_ratios = [name for name in request.methods if name != SIMULATION and METHODS[name].ratios]
         self._log_prob = behaviour_of(episodes, self._actions, ", ".join(by_ratios)) if by_ratios else None
@@ -352,7 +352,7 @@ class Estimator:
         explorer = policy.explorer
         played = play(run.environment, request.episodes, policy.actor, explorer, self._seed, run.task)
         lengths = np.array([len(episode.reward) for episode in played])
-        returns = discounted(filled(lengths, rewards_of(played)), self._gamma).sum(1)
+        returns = discounted(filled(lengths, _rewards_of(played)), self._gamma).sum(1)
         return self._summary(SIMULATION, returns, np.zeros(len(returns)))
 
     def _notes(self, log_weight: np.ndarray) -> list[str]:

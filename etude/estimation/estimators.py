@@ -55,7 +55,7 @@ def weights(log_ratio: np.ndarray) -> np.ndarray:
     return np.exp(np.cumsum(log_ratio, 1))
 
 
-def weights_before(log_ratio: np.ndarray) -> np.ndarray:
+def _weights_before(log_ratio: np.ndarray) -> np.ndarray:
     """[E, T] the products of the ratios before each step, 1 at the first."""
     return np.concatenate([np.ones((len(log_ratio), 1)), weights(log_ratio)[:, :-1]], 1)
 
@@ -82,7 +82,7 @@ def doubly_robust(reward: np.ndarray, log_ratio: np.ndarray, q: np.ndarray, v: n
     """Unbiased whatever the model; the better the model, the smaller the variance. Jiang & Li 2016,
     arXiv:1511.03722, equation 10, with the recursion written as a sum."""
     error = weights(log_ratio) * discounted(reward - q, gamma)
-    return (error + weights_before(log_ratio) * discounted(v, gamma)).sum(1)
+    return (error + _weights_before(log_ratio) * discounted(v, gamma)).sum(1)
 
 
 def weighted_doubly_robust(
@@ -91,7 +91,7 @@ def weighted_doubly_robust(
     """The same with weights as shares in those of all episodes at a step. Biased and consistent. Thomas & Brunskill
     2016, arXiv:1604.00923, section 5."""
     error = normalised(discounted(reward - q, gamma), weights(log_ratio))
-    return error + normalised(discounted(v, gamma), weights_before(log_ratio))
+    return error + normalised(discounted(v, gamma), _weights_before(log_ratio))
 
 
 def direct(reward: np.ndarray, log_ratio: np.ndarray, q: np.ndarray, v: np.ndarray, gamma: float) -> np.ndarray:

@@ -21,7 +21,7 @@ from etude.losses.masks import MaskedValues, allowed_only
 from etude.protocols import Explorer
 
 
-def is_finite(values: np.ndarray) -> bool:
+def _is_finite(values: np.ndarray) -> bool:
     """Whether no value is NaN or infinite, in one product; may say no where values are merely enormous."""
     flat = values.ravel()
     return bool(flat.dot(flat) < np.inf)
@@ -46,9 +46,9 @@ def check_values(output: Any, explorer: str) -> tuple[np.ndarray, np.ndarray | N
             "For a distribution use Sample or Greedy."
         )
     if isinstance(output, MaskedValues):
-        check_masked(values, output.allowed)
+        _check_masked(values, output.allowed)
         return allowed_only(output), output.allowed
-    return values, None if is_finite(values) else _not_minus_infinity(values)
+    return values, None if _is_finite(values) else _not_minus_infinity(values)
 
 
 def check_distribution(output: Any, explorer: str) -> Any:
@@ -66,17 +66,17 @@ def check_distribution(output: Any, explorer: str) -> Any:
     if isinstance(output, Categorical | MultiCategorical | Conditional):
         for part in (output,) if isinstance(output, Categorical) else output.parts():
             if part.masked:
-                check_masked(part.logits, part.allowed)
-            elif not is_finite(part.logits):
+                _check_masked(part.logits, part.allowed)
+            elif not _is_finite(part.logits):
                 _not_minus_infinity(part.logits)
         return output
     for leaf in trees.leaves(output):
-        if not is_finite(leaf):
+        if not _is_finite(leaf):
             check_numbers(leaf)
     return output
 
 
-def check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
+def _check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
     """Raise NumericalError where a value or logit [N, ..., n] is NaN or infinite, EnvironmentFault where a row of the
     mask [N, ..., n] allows no action."""
     check_action(values)
@@ -89,7 +89,7 @@ def check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
 
 def check_action(action: np.ndarray) -> None:
     """Raise NumericalError where a number of the output [N, ...] is NaN or infinite."""
-    if not is_finite(action):
+    if not _is_finite(action):
         check_numbers(action)
         check_numbers(-action)
 

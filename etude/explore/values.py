@@ -74,7 +74,7 @@ class Boltzmann(StatelessExplorer):
 
     def distribution(self, output: Any, step: int) -> Categorical:
         values, _ = check_values(output, "Boltzmann")
-        return boltzmann_distribution(values, at(self.temperature, step, self.total))
+        return _boltzmann_distribution(values, at(self.temperature, step, self.total))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class BoltzmannGumbel(StatelessExplorer):
 
     def distribution(self, output: Any, step: int) -> Categorical:
         values, _ = check_values(output, "BoltzmannGumbel")
-        return boltzmann_distribution(values, at(self.scale, step, self.total))
+        return _boltzmann_distribution(values, at(self.scale, step, self.total))
 
 
 def epsilon_greedy(
@@ -145,10 +145,10 @@ def boltzmann(
 
     clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
     """
-    return boltzmann_distribution(values, temperature, clip).sample(noise)
+    return _boltzmann_distribution(values, temperature, clip).sample(noise)
 
 
-def boltzmann_distribution(
+def _boltzmann_distribution(
     values: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
 ) -> Categorical:
     """What `boltzmann` samples from."""
@@ -331,7 +331,7 @@ class BoltzmannQPolicy(ByValues, StatelessExplorer):
 
     def distribution(self, output: Any, step: int) -> Categorical:
         self.check()
-        return boltzmann_distribution(check_values(output, "BoltzmannQPolicy")[0], self.tau, self.clip)
+        return _boltzmann_distribution(check_values(output, "BoltzmannQPolicy")[0], self.tau, self.clip)
 
 
 @dataclass
@@ -363,7 +363,7 @@ class MaxBoltzmannQPolicy(ByValues, StatelessExplorer):
         self.check()
         values, _ = check_values(output, "MaxBoltzmannQPolicy")
         best = values.argmax(1)[:, None] == np.arange(values.shape[1])
-        sampled = boltzmann_distribution(values, self.tau, self.clip).probabilities()
+        sampled = _boltzmann_distribution(values, self.tau, self.clip).probabilities()
         with np.errstate(divide="ignore"):  # a probability of 0 is a logit of minus infinity
             return Categorical(np.log((1 - self.eps) * best + self.eps * sampled).astype(np.float32))
 

@@ -37,7 +37,7 @@ def words(count: int = 100, seed: int = 0) -> tuple[str, ...]:
     return tuple(sorted(found))
 
 
-def as_words(given: int | Sequence[str]) -> tuple[str, ...]:
+def _as_words(given: int | Sequence[str]) -> tuple[str, ...]:
     """A list of words, or so many generated ones. ConfigError for what are no different words of small letters."""
     if isinstance(given, int):
         return words(given)
@@ -105,7 +105,7 @@ class Wordle(gym.Env[str, str]):
     }
 
     def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False, render_mode: str | None = None):
-        self._colours = _Colours(as_words(words))
+        self._colours = _Colours(_as_words(words))
         self._info: dict[str, Any] = {LEGAL: self._colours.words} if list_words else {}
         self.action_space: Text = Text(LETTERS, min_length=LETTERS, charset=ascii_lowercase)
         self.observation_space: Text = Text(LETTERS + 2, min_length=0, charset=HEARD)
@@ -147,7 +147,7 @@ class WordPolicy:
     state_size = 0  # it reads the game in what it sees
 
     def __init__(self, words: int | Sequence[str] = 100):
-        self.colours: _Colours = _Colours(as_words(words))
+        self.colours: _Colours = _Colours(_as_words(words))
         self._tokens = np.array([CHARACTERS.encode(word) for word in self.colours.words])
         self._beginning: dict[str, np.ndarray] = {}  # of words -> the numbers of these
         self._kept: dict[str, np.ndarray] = {}  # what was said last -> how likely words are

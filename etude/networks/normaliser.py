@@ -58,7 +58,7 @@ class Moments(NamedTuple):
         return 1.0 / np.sqrt(self.variance + 1e-8)
 
 
-def check_moments(saved: Stored, shape: tuple[int, ...]) -> None:
+def _check_moments(saved: Stored, shape: tuple[int, ...]) -> None:
     """Raise CheckpointError where this is not what `Moments` of this shape were saved as."""
     held = saved.fields(Moments._fields)
     held["seen"].number(0)
@@ -96,7 +96,7 @@ class RunningMoments:
         """Raise CheckpointError where `restore` cannot continue from this."""
         held = saved.fields(self.moments)
         for name, _, shape in self.parts:
-            check_moments(held[name], shape)
+            _check_moments(held[name], shape)
 
     def restore(self, state: dict[str, Any]) -> None:
         self.moments = {name: Moments(**state[name]) for name, _, _ in self.parts}
@@ -147,7 +147,7 @@ class RunningScale:
         """Raise CheckpointError where `restore` cannot continue from this."""
         held = saved.fields(("returns", "moments"))
         held["returns"].array(np.float64, self.returns.shape)
-        check_moments(held["moments"], ())
+        _check_moments(held["moments"], ())
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns, self.moments = np.array(state["returns"]), Moments(**state["moments"])
@@ -205,7 +205,7 @@ class RunningScales:
         held["returns"].array(np.float64, self.returns.shape)
         held["waiting"].array(np.bool_, self.waiting.shape)
         for moments in held["moments"].fields(self.moments).values():
-            check_moments(moments, ())
+            _check_moments(moments, ())
 
     def restore(self, state: dict[str, Any]) -> None:
         if "waiting" not in state:

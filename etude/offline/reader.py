@@ -93,14 +93,14 @@ def is_remote(source: str) -> bool:
     return REMOTE.match(source) is not None
 
 
-def files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]:
+def _files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]:
     """The files of recorded data that a source names, in order: paths, or remote addresses.
 
     source: a file, a folder of them, a pattern (`runs/*/*.parquet`), a Minari data set (its folder or its id), a remote
     folder or file, or a list of these. Raises DataError where there are none.
     """
     if not isinstance(source, str | os.PathLike):
-        return tuple(file for each in source for file in files_at(each))
+        return tuple(file for each in source for file in _files_at(each))
     text = os.fspath(source)
     if is_remote(text):
         fsspec = _fsspec()
@@ -220,7 +220,7 @@ class Reader:
     ):
         if not isinstance(shuffle, int) or shuffle < 0:
             raise ConfigError(f"shuffle = {shuffle!r}; expected a whole number of episodes, at least 0.")
-        self.files: tuple[str, ...] = files_at(source)
+        self.files: tuple[str, ...] = _files_at(source)
         if not self.files:
             raise DataError("There are no files to read from; expected at least one.")
         self._shuffle = shuffle
@@ -317,7 +317,7 @@ def inspect(source: Any, spaces: Spaces | None = None) -> Inspection:
     found = Inspection(spaces=spaces)
     found.unfinished, found.superseded = _left(source, PARTIAL), _left(source, SUPERSEDED)
     try:
-        files = files_at(source)
+        files = _files_at(source)
     except DataError:
         if not found.unfinished:
             raise

@@ -127,7 +127,7 @@ def _presets(algorithm: str, folders: tuple[Path, ...]) -> dict[str, Preset]:
         for name, count in (("steps", steps), ("environments", environments)):
             if type(count) is not int or count < 1:
                 raise ConfigError(f"{place}: {name} = {count!r}; expected a whole number above 0.")
-        config = with_fields(ALGORITHMS[algorithm][1](), data, place)
+        config = _with_fields(ALGORITHMS[algorithm][1](), data, place)
         found[environment] = Preset({name: getattr(config, name) for name in data}, steps, environments, source)
     return found
 
@@ -177,10 +177,10 @@ def read_config(path: Path, algorithm: str, base: Any) -> Any:
             names = ", ".join(data["functions"])
             raise ConfigError(f"{path}: {names} was a function of one's own, which is not in it. Train from Python.")
         data = present_config(data)["config"]
-    return with_fields(base, data, str(path))
+    return _with_fields(base, data, str(path))
 
 
-def with_fields(base: Any, data: dict[str, Any], place: str) -> Any:
+def _with_fields(base: Any, data: dict[str, Any], place: str) -> Any:
     """A config with the fields that plain data names. ConfigError begins with the place that it is from."""
     kind, known = type(base), _fields(type(base))
     if unknown := data.keys() - {"class", *known}:

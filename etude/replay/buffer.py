@@ -20,7 +20,7 @@ from etude.replay.selectors import Prioritised, Selection, Unprioritised
 PORTION = 4096  # rows that are copied at once
 
 
-def ring_as_saved(ring: Ring, saved: Stored) -> Ring:
+def _ring_as_saved(ring: Ring, saved: Stored) -> Ring:
     """A ring like this one, with the capacity and the number of environments that are saved; the ring itself where they
     are its own. CheckpointError where the two differ in more."""
     if not isinstance(saved.value, dict) or not isinstance(saved.value.get("built"), dict):
@@ -249,7 +249,7 @@ class Buffer:
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         held = saved.fields(("ring", "selector", "view", "generator"))
-        ring = self.ring if self._fixed else ring_as_saved(self.ring, held["ring"])
+        ring = self.ring if self._fixed else _ring_as_saved(self.ring, held["ring"])
         stored = ring.check_state(held["ring"])
         anew = _begins_anew(self.selector, held["selector"].value)
         if ring is self.ring and not anew:
@@ -263,7 +263,7 @@ class Buffer:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed: of a buffer like this one, or whose ring, selector or
         view was another. A larger ring gives its newest rows, and a selector or a view without a state begins anew."""
-        saved = self.ring if self._fixed else ring_as_saved(self.ring, Stored(state["ring"], "ring"))
+        saved = self.ring if self._fixed else _ring_as_saved(self.ring, Stored(state["ring"], "ring"))
         saved.restore(state["ring"])
         selected = None if _begins_anew(self.selector, state["selector"]) else state["selector"]
         if saved is not self.ring:

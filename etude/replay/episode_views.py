@@ -37,7 +37,7 @@ class EpisodeReturns(DiscountedView):
         such that the mean of `weight * x` over the batch is the mean of x over the rows."""
         last = self._last_values(parts)
         totals = [self._returns(part, value) for part, value in zip(parts, last, strict=True)]
-        known = [known_returns(part) for part in parts]
+        known = [_known_returns(part) for part in parts]
         count = sum(int(rows.sum()) for rows in known)
         order = np.append(np.arange(count), np.zeros(n - count, np.int64))
         weight = np.where(np.arange(n) < count, np.float32(n / count), np.float32(0.0))
@@ -111,7 +111,7 @@ class EpisodeBatch(OncePerPhase):
         self._parts: list[Steps] = []
 
     def __len__(self) -> int:
-        return sum(int(known_returns(part).sum()) for part in self._parts)
+        return sum(int(_known_returns(part).sum()) for part in self._parts)
 
     def add(self, steps: Steps) -> None:
         if steps.reward.ndim > 2:
@@ -132,7 +132,7 @@ class EpisodeBatch(OncePerPhase):
         self._parts = []
 
 
-def known_returns(part: Steps) -> np.ndarray:
+def _known_returns(part: Steps) -> np.ndarray:
     """Whether each step [T, N] belongs to an episode that ended."""
     ended = part.terminated | part.truncated
     return np.logical_or.accumulate(ended[::-1], 0)[::-1]

@@ -374,7 +374,7 @@ class FrameStacks:
 
     def _map(self, function: Any, *others: Tree) -> Tree:
         """`function(stacked, *leaves)` for corresponding leaves."""
-        return trees.map(lambda leaf, *parts: function(is_stack(leaf, self.stack), *parts), self.template, *others)
+        return trees.map(lambda leaf, *parts: function(_is_stack(leaf, self.stack), *parts), self.template, *others)
 
     def _newest(self, observation: Tree) -> Tree:
         return self._map(lambda stacked, leaf: leaf[:, -1] if stacked else leaf, observation)
@@ -424,7 +424,7 @@ class FrameStacks:
         return age
 
 
-def is_stack(leaf: np.ndarray, stack: int) -> bool:
+def _is_stack(leaf: np.ndarray, stack: int) -> bool:
     """Whether a leaf of one observation is a stack of vectors or images. Stacks of single numbers, as small as a
     vector, are stored whole."""
     return leaf.ndim >= 2 and leaf.shape[0] == stack
@@ -432,9 +432,9 @@ def is_stack(leaf: np.ndarray, stack: int) -> bool:
 
 def has_stacks(template: Tree, stack: int) -> bool:
     """Whether there is a stack of vectors or images among the leaves of one observation."""
-    return any(is_stack(leaf, stack) for leaf in trees.leaves(template))
+    return any(_is_stack(leaf, stack) for leaf in trees.leaves(template))
 
 
 def newest_frames(template: Tree, stack: int) -> Tree:
     """What is kept in a slot for one observation: the newest frame of stacks, all of other leaves."""
-    return trees.map(lambda leaf: leaf[-1] if is_stack(leaf, stack) else leaf, template)
+    return trees.map(lambda leaf: leaf[-1] if _is_stack(leaf, stack) else leaf, template)

@@ -212,7 +212,7 @@ class SumTree:
             )
         _require_values(values)
         nodes = leaves + self._first
-        put_last(self.nodes, nodes, values)
+        _put_last(self.nodes, nodes, values)
         level = self._first
         while level > max(WIDE, 8 * len(nodes)):
             level >>= 1
@@ -281,7 +281,7 @@ class SumTree:
         return node
 
 
-def put_last(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
+def _put_last(array: np.ndarray, places: np.ndarray, values: np.ndarray) -> None:
     """`array[places] = values`; of a place that is named twice the last value counts, which NumPy does not promise."""
     array[places] = values
     if not np.array_equal(array.take(places), values):
@@ -423,9 +423,9 @@ class Prioritised:
         largest = np.array([error.max(), 0.0 if deviation is None else deviation.max()], np.float32)
         self.largest = np.maximum(self.largest, largest) if self.reported else largest
         self.reported = True
-        put_last(self.error, rows, error)
+        _put_last(self.error, rows, error)
         if self.deviation is not None and deviation is not None:
-            put_last(self.deviation, rows, deviation)
+            _put_last(self.deviation, rows, deviation)
         self._note(rows)
 
     def refresh(self) -> None:

@@ -112,7 +112,7 @@ class TokenGroups(TokenSequences):
     def __call__(self, ring: Any, rows: np.ndarray, weight: np.ndarray) -> Batch:
         batch = super().__call__(ring, rows, weight)
         slot = (ring.head - ring.filled) % ring.slots
-        earned = episode_returns(ring, slot * ring.environments + np.arange(ring.environments))
+        earned = _episode_returns(ring, slot * ring.environments + np.arange(ring.environments))
         advantage = group_advantages(scaled(earned, self.reward_scale), self.size, self.scaled)
         batch.extras["advantage"] = advantage.astype(np.float32).take(rows % ring.environments)
         return batch
@@ -145,7 +145,7 @@ class PreferencePairs(BestEpisodes):
     def _found(self, ring: Ring) -> np.ndarray:
         rows = super()._found(ring)
         began = np.unique(_window(ring.observation(rows)), axis=0, return_inverse=True)[1].reshape(-1)
-        earned = episode_returns(ring, rows)
+        earned = _episode_returns(ring, rows)
         order = np.lexsort((earned, began))
         began, earned = began[order], earned[order]
         equal = np.cumsum(np.append(False, (np.diff(began) != 0) | (np.diff(earned) != 0)))
@@ -160,7 +160,7 @@ class PreferencePairs(BestEpisodes):
         return rows[order]
 
 
-def episode_returns(ring: Ring, starts: np.ndarray) -> np.ndarray:
+def _episode_returns(ring: Ring, starts: np.ndarray) -> np.ndarray:
     """The sum of rewards [n] of the episodes that begin with these rows."""
     last = ring.episodes.after(starts)
     times = np.arange(last.max() + 1)

@@ -183,7 +183,7 @@ def watch(
     folder = None
     if path is None and in_notebook():
         folder = tempfile.TemporaryDirectory()  # removed with the film
-        path = Path(folder.name, f"film.{film_format()}")
+        path = Path(folder.name, f"film.{_film_format()}")
     if not has_display():
         if path is None:
             raise ConfigError("There is no display for a window. Record a video: run.watch('out.gif').")
@@ -265,7 +265,7 @@ def _played(
         ended(episode)
 
 
-def film_format() -> str:
+def _film_format() -> str:
     """mp4 with the extra `video`, else gif."""
     return "mp4" if can_write_mp4() else "gif"
 
@@ -331,7 +331,7 @@ class Video(_Shown):
     ):
         super().__init__(every, max_steps, seed, task)
         if format is None:
-            format = film_format()
+            format = _film_format()
         if format not in ("mp4", "gif"):
             raise ConfigError(f"Video: format = {format!r}; expected 'mp4' or 'gif'.")
         self.folder: Path = Path(folder)

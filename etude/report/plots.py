@@ -253,7 +253,7 @@ def _draw_improvement(found: Comparison, path: str | Path | None, style: Style) 
         for row, other in enumerate(others[:ENTRIES]):
             tasks = [title for title in scores[first] if title in scores[other]]
             sets = ([scores[key][title] for title in tasks] for key in (first, other))
-            draw_interval(axes, row, *probability_of_improvement(*sets))
+            _draw_interval(axes, row, *probability_of_improvement(*sets))
         axes.axvline(0.5, color=GREY, linestyle="--", linewidth=1.2)
         shown = [textwrap.fill(labels[key], 24) for key in others[:ENTRIES]]
         axes.set(yticks=range(len(shown)), yticklabels=shown, xlim=(0, 1), ylim=(len(shown) - 0.5, -0.5))
@@ -262,7 +262,7 @@ def _draw_improvement(found: Comparison, path: str | Path | None, style: Style) 
     return figure
 
 
-def draw_interval(axes: Any, row: int, value: float, low: float, high: float) -> None:
+def _draw_interval(axes: Any, row: int, value: float, low: float, high: float) -> None:
     """A value and its interval, in a row."""
     axes.plot([low, high], [row, row], color=COLOURS[0], linewidth=2.5, alpha=0.45)
     axes.plot([value], [row], "o", color=COLOURS[0], markersize=6)
@@ -291,7 +291,7 @@ def draw_estimates(estimates: Mapping[str, Estimate], path: str | Path | None = 
     with picture(path) as figure:
         axes = figure.subplots()
         for row, each in enumerate(found):
-            draw_interval(axes, row, each.value, each.low, each.high)
+            _draw_interval(axes, row, each.value, each.low, each.high)
         axes.axvline(found[0].behaviour, color=COLOURS[1], linestyle="--", label="mean of the recorded episodes")
         axes.set(yticks=range(len(found)), yticklabels=[each.method for each in found])
         axes.invert_yaxis()

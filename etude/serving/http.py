@@ -203,13 +203,13 @@ EPISODE_NUMBER = {"type": "integer", "minimum": 1, "maximum": 2**53}
 FLOAT = {"type": "number", "minimum": -1e30, "maximum": 1e30}
 
 
-def schema_of(space: Space, steps: bool = False) -> dict[str, Any]:
+def _schema_of(space: Space, steps: bool = False) -> dict[str, Any]:
     """The JSON schema of a value of a space, or of those of several steps."""
     if isinstance(space, Dict):
-        each = {key: schema_of(part, steps) for key, part in parts(space)}
+        each = {key: _schema_of(part, steps) for key, part in parts(space)}
         return {"type": "object", "properties": each, "required": list(each)}
     if isinstance(space, Tuple):
-        own = [schema_of(part, steps) for _, part in parts(space)]
+        own = [_schema_of(part, steps) for _, part in parts(space)]
         return {"type": "array", "prefixItems": own, "items": False, "minItems": len(own), "maxItems": len(own)}
     if is_text(space):
         return {"type": "string"}
@@ -239,12 +239,12 @@ def schemas_of(observation: Space, action: Space) -> dict[str, dict[str, Any]]:
     """Those of posts of an episode, by their kinds, where clients have these spaces."""
     told = {"number": EPISODE_NUMBER, "reward": FLOAT}
     mask = {"type": "array", "items": {"type": "integer"}}
-    seen = {**told, "observation": schema_of(observation), "action_mask": mask}
+    seen = {**told, "observation": _schema_of(observation), "action_mask": mask}
     ends = {"terminated": {"type": "boolean"}, "truncated": {"type": "boolean"}}
-    own = {"action": schema_of(action), "log_prob": FLOAT}
+    own = {"action": _schema_of(action), "log_prob": FLOAT}
     steps = {
         "episode": {"type": "string"}, "number": EPISODE_NUMBER, "version": {"type": "integer"},
-        "observation": schema_of(observation, True), "action": schema_of(action, True),
+        "observation": _schema_of(observation, True), "action": _schema_of(action, True),
         "reward": {"type": "array", "minItems": 1}, "extras": {"type": "object"}, "action_mask": {"type": "array"},
     }  # fmt: skip
     return {

@@ -97,7 +97,7 @@ class _Episode:
 
 
 @contextmanager
-def refusing() -> Iterator[None]:
+def _refusing() -> Iterator[None]:
     """What observations cannot be is refused."""
     try:
         yield
@@ -364,7 +364,7 @@ class PolicyServer:
 
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         observation_space, action_space = self._env_spaces
-        with refusing():
+        with _refusing():
             observation = http.value_of(observation_space, body.get("observation"), "observation")
             mask = body.get("action_mask")
             info = {} if mask is None else {ACTION_MASK: http.array(mask, "action_mask")}
@@ -393,7 +393,7 @@ class PolicyServer:
         n = len(reward)
         if not isinstance(body.get("version"), int):
             raise Refused(422, f"version: expected that of the weights acted with; got {body.get('version')!r:.80}.")
-        with refusing():
+        with _refusing():
             given = http.value_of(observation_space, body.get("observation"), "observation")
             lengths = {len(leaf) if leaf.ndim else 0 for leaf in http.leaves_of(observation_space, given)}
             if lengths != {n + 1}:
@@ -483,7 +483,7 @@ class AgentsServer(PolicyServer):
         if not (acting or ends):
             raise Refused(422, "observation: expected that of an agent at least that acts now; else end the episode.")
         world = world.before(AgentsStep(acting, observations, infos, reward, ended))
-        with refusing():
+        with _refusing():
             if own.world is None:
                 joined, each, terminated = world.reset()[0], np.zeros(len(world.names)), False
             else:

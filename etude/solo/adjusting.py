@@ -51,7 +51,7 @@ class Knob(NamedTuple):
     write: Callable[[float], None]
 
 
-def knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[Knob]:
+def _knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[Knob]:
     """The numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
     several. ConfigError where this agent has no such hyperparameter, or where nobody has."""
     if name not in KNOBS:
@@ -190,7 +190,7 @@ class Adjuster:
 
     def _moves(self, signal: str, name: str, given: Any, smooth: float) -> Iterator[tuple[Knob, Change, float]]:
         """The hyperparameters of one argument, each with its change and the weight of new values in its average."""
-        found = knobs(self._agent, self._learner, name)
+        found = _knobs(self._agent, self._learner, name)
         own = _checked(name, found[0], given)
         smooth = own.pop("smooth", None) or (smooth if found[0].whole else SMOOTH)
         if not 0 < smooth <= 1:
@@ -280,7 +280,7 @@ class Adjuster:
         known: dict[str, Knob] = {}
         for name in KNOBS:
             with suppress(ConfigError):  # this agent has none of these
-                known |= {knob.name: knob for knob in knobs(self._agent, self._learner, name)}
+                known |= {knob.name: knob for knob in _knobs(self._agent, self._learner, name)}
         for name, at in state["positions"].items():
             if name in known:
                 known[name].write(at["value"])

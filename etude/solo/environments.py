@@ -91,8 +91,8 @@ class OldGymEnvironment(gym.Env[Any, Any]):
     def __init__(self, env: Any, name: str):
         """Raises SpaceError for spaces other than Gymnasium's and plain Box and Discrete ones of the gym package."""
         self.env = env
-        self.observation_space: Space = as_space(env.observation_space, f"The observation space of {name}")
-        self.action_space: Space = as_space(env.action_space, f"The action space of {name}")
+        self.observation_space: Space = _as_space(env.observation_space, f"The observation space of {name}")
+        self.action_space: Space = _as_space(env.action_space, f"The action space of {name}")
         self.metadata: dict[str, Any] = getattr(env, "metadata", None) or {}
         takes_seed, seed = takes(env.reset, "seed"), getattr(env, "seed", None)
         self.seeded: bool = takes_seed or callable(seed)
@@ -129,7 +129,7 @@ class OldGymEnvironment(gym.Env[Any, Any]):
         getattr(self.env, "close", lambda: None)()
 
 
-def as_space(space: Any, what: str = "The space") -> Space:
+def _as_space(space: Any, what: str = "The space") -> Space:
     """A space of Gymnasium; plain Box and Discrete ones of other packages are rebuilt."""
     if isinstance(space, gym.Space):
         return space
@@ -303,7 +303,7 @@ class WrappedEnvironment:
         self.agents: MultiAgentSpaces | None = None
         self.rewards: Rewards = Rewards()
         self.notes: tuple[str, ...] = ()
-        check_kind(env, name)
+        _check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
             joint = ParallelAgentsEnvironment(env, reward_done, scaling)
             self.env: gym.Env[Any, Any] = joint
@@ -341,7 +341,7 @@ class KeptOpen(gym.Env[Any, Any]):
         """Leave it open."""
 
 
-def check_kind(env: Any, name: str) -> None:
+def _check_kind(env: Any, name: str) -> None:
     """Raise ConfigError for what is no single environment whose agents act at once."""
     kind = type(env).__qualname__
     if takes_turns(env):
@@ -406,7 +406,7 @@ class UserEnvironments:
             if isinstance(one, str | type) or (not isinstance(one, Environment) and callable(one)):
                 entries.append(one)
             else:
-                check_kind(one, f"{one!r}"[:80])
+                _check_kind(one, f"{one!r}"[:80])
                 entries.append(EnvironmentInstance(one))
         numbered = reversed(list(enumerate(entries)))
         first = {id(entry.env): i for i, entry in numbered if isinstance(entry, EnvironmentInstance)}

@@ -71,7 +71,7 @@ def by_agent(observation: Tree) -> tuple[Any, ...]:
     return observation["agents"]
 
 
-def is_joint(observation: Tree) -> bool:
+def _is_joint(observation: Tree) -> bool:
     """Whether an observation, or a space, is that of several agents (see `environments.multi_agent`)."""
     parts = observation.spaces if isinstance(observation, Dict) else observation
     return isinstance(parts, dict) and set(parts) == {"agents", "terminated", "truncated"}
@@ -80,7 +80,7 @@ def is_joint(observation: Tree) -> bool:
 def conversion_for(space: Space) -> Conversion:
     """The conversion of a space's observations: goal observations become one vector, those of several agents a tuple,
     all others stay as they are."""
-    if is_joint(space):
+    if _is_joint(space):
         return by_agent
     if not is_goal_space(space):
         return unchanged
@@ -113,7 +113,7 @@ class LossArguments:
         """(s, a, next_s, r, d) of a batch."""
         gamma = self.gamma()
         left = batch.discount if gamma == 0 else batch.discount / np.float32(gamma)
-        if is_joint(batch.next_observation):
+        if _is_joint(batch.next_observation):
             left = left[..., None] * (1.0 - batch.next_observation["terminated"])
         done = (1.0 - left).astype(np.float32)
         next_s, reward = self.convert(batch.next_observation), batch.reward

@@ -195,7 +195,7 @@ def can_adopt() -> bool:
 
 
 @contextlib.contextmanager
-def adopting() -> Iterator[None]:
+def _adopting() -> Iterator[None]:
     """Children of a process that ends here become children of this one."""
     with _one_at_a_time:
         before = _is_subreaper()
@@ -429,7 +429,7 @@ def _fork_all(workers: Sequence[ProcessWorker], modules: list[str]) -> None:
                     break
                 worker.process = ForkedProcess(ours.recv(), forking)
     finally:
-        with adopting():
+        with _adopting():
             forking.kill()
             forking.join()
         ours.close()

@@ -27,7 +27,7 @@ LOCAL = "local"  # the address of a Ray that is started on this machine, and end
 _UNPLACED = 20.0  # seconds that actors may wait for a CPU
 _UNSEEN = 1.0  # seconds after which a cluster has said what it consists of
 _LOOK = 5.0  # seconds without an answer, after which the actor's node is asked for its progress
-_COUNTERS = "etude-counters"  # memory that `progress_of` finds
+_COUNTERS = "etude-counters"  # memory that `_progress_of` finds
 _ANSWERS = 5.0  # seconds that a node may take to send the stacks of an actor that hangs
 
 
@@ -180,7 +180,7 @@ class RayWorker(Worker):
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         there = NodeAffinitySchedulingStrategy(self._placed[0], soft=False)
-        task = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(progress_of)
+        task = self._ray.remote(num_cpus=0, max_retries=0, scheduling_strategy=there)(_progress_of)
         return task.remote(self._placed[1], stacks)
 
     def _seen_steps(self, look: Any) -> str:
@@ -348,7 +348,7 @@ class WorkerActor:
         return Reply(self._channel.take(), self._channel.memory.counter_array().copy())
 
 
-def progress_of(process: int, stacks: bool) -> tuple[int, str] | None:
+def _progress_of(process: int, stacks: bool) -> tuple[int, str] | None:
     """(the time steps that an actor on this machine has taken, the stacks of its threads where they are asked for);
     None where that cannot be seen: the process has ended, or this is not Linux."""
     memory = memory_of(process, _COUNTERS)

@@ -248,7 +248,7 @@ class Beta(NamedTuple):
         alpha, beta = self.alpha, self.beta
         of_alpha, of_beta, of_both = _digammas(alpha, beta)
         rest = (alpha + beta - 2) * of_both - (alpha - 1) * of_alpha - (beta - 1) * of_beta
-        return ops.sum(log_beta(alpha, beta) + rest + _LOG_2, -1)
+        return ops.sum(_log_beta(alpha, beta) + rest + _LOG_2, -1)
 
     def mode(self) -> Array:
         """The peak; the middle where the distribution is uniform."""
@@ -258,14 +258,14 @@ class Beta(NamedTuple):
     def kl(self, other: Beta) -> Array:
         """KL(self || other) [B], in nats."""
         alpha, beta = self.alpha - other.alpha, self.beta - other.beta
-        change = log_beta(other.alpha, other.beta) - log_beta(self.alpha, self.beta)
+        change = _log_beta(other.alpha, other.beta) - _log_beta(self.alpha, self.beta)
         of_alpha, of_beta, of_both = _digammas(self.alpha, self.beta)
         return ops.sum(change + alpha * of_alpha + beta * of_beta - (alpha + beta) * of_both, -1)
 
     def bhattacharyya(self, other: Beta) -> Array:
         """The Bhattacharyya distance [B]: minus the log of the integral of the root of both densities' product."""
-        middle = log_beta(0.5 * (self.alpha + other.alpha), 0.5 * (self.beta + other.beta))
-        return ops.sum(0.5 * (log_beta(self.alpha, self.beta) + log_beta(other.alpha, other.beta)) - middle, -1)
+        middle = _log_beta(0.5 * (self.alpha + other.alpha), 0.5 * (self.beta + other.beta))
+        return ops.sum(0.5 * (_log_beta(self.alpha, self.beta) + _log_beta(other.alpha, other.beta)) - middle, -1)
 
 
 def _log_density(alpha: Array, beta: Array) -> Callable[[Array, Array], Array]:
@@ -310,7 +310,7 @@ def stirling_error(x: Array) -> Array:
     return found + (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680))) / x
 
 
-def log_beta(alpha: Array, beta: Array) -> Array:
+def _log_beta(alpha: Array, beta: Array) -> Array:
     """The logarithm of the beta function of numbers above 0."""
     total = alpha + beta
     stirling = alpha * ops.log(alpha / total) + beta * ops.log(beta / total) - 0.5 * ops.log(alpha / total * beta)

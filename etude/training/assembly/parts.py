@@ -62,7 +62,7 @@ class RunParts(NamedTuple):
     log_prob: LogProbRequest
 
 
-def context_for(made: RunDescription) -> tuple[str, TrainingContext, Translation]:
+def _context_for(made: RunDescription) -> tuple[str, TrainingContext, Translation]:
     """(the name of the algorithm, what the parts of a run are made from, what translates between the units of the
     environment and those of the agent)."""
     given = made.execution
@@ -81,7 +81,7 @@ def context_for(made: RunDescription) -> tuple[str, TrainingContext, Translation
 
 def run_parts(made: RunDescription) -> RunParts:
     """The parts of a run: its environment, spaces, agent, engine, replay, rollout and learner, as a loop takes them."""
-    algorithm, context, translation = context_for(made)
+    algorithm, context, translation = _context_for(made)
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     rewrite = as_rewriters(made.execution.rewrite)
     rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
@@ -179,7 +179,7 @@ def assemble(
     if not isinstance(algorithm, Agent):
         agent_class, config_class = find(algorithm)
         _require_rollout(kind_for(agent_class.__name__, agent_class.learns_from, config_class), agent_class.__name__)
-    _, context, _ = context_for(made)
+    _, context, _ = _context_for(made)
     kind, agent = kind_of(context.agent), context.agent
     _require_rollout(kind, type(agent).__name__)  # others too learn from recorded data alone where there is no more
     learner: Any = kind.make_learner(context)

@@ -316,8 +316,8 @@ class LearningKind:
         """
         if isinstance(agent, MultiAgent) and spaces.agents is not None:
             actions = [own.action for own in spaces.agents.values()]
-            return ByAgent([described_explorer(agent, each, total, count, self.log_prob) for each in actions], actions)
-        return described_explorer(agent, spaces.action, total, count, self.log_prob)
+            return ByAgent([_described_explorer(agent, each, total, count, self.log_prob) for each in actions], actions)
+        return _described_explorer(agent, spaces.action, total, count, self.log_prob)
 
     def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
         """Makes what acts in NumPy, in this process or in another; it is pickled. collecting: in rollouts."""
@@ -368,7 +368,7 @@ class LearningKind:
         return LockstepPool(make, acting_here, explorer, seed, indices, setup.workers, options)
 
 
-def described_explorer(agent: Agent, action: Space, total: int, count: int, log_prob: bool) -> Explorer:
+def _described_explorer(agent: Agent, action: Space, total: int, count: int, log_prob: bool) -> Explorer:
     """The explorer that an agent's config describes for one agent with these actions; see `LearningKind.explorer`."""
     config, acts_by = agent.config, agent.acts_for(action)
     alpha = getattr(config, "exploration_exponent", 0.0)  # of off-policy configs
