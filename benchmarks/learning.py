@@ -64,6 +64,8 @@ TABLE = (
     Row("ppo", "HalfCheetah-v5", 1_443),  # the three bars: CleanRL's means on v4, docs/rl-algorithms/ppo.md
     Row("ppo", "Hopper-v5", 2_383),
     Row("ppo", "Walker2d-v5", 2_288),
+    Row("tqc", "Pendulum-v1", -157),
+    Row("tqc", "HalfCheetah-v5", 6_069),  # SAC's mean
     Row("discrete_sac", "CartPole-v1", 475),
     Row("dqn", "MountainCar-v0", -105),
     Row("ppo", "Acrobot-v1", -90),
@@ -86,6 +88,7 @@ TABLE = (
 LONG = (
     Row("sac", "LunarLanderContinuous-v3", 260),
     Row("sac", "BipedalWalker-v3", 295),
+    Row("tqc", "LunarLanderContinuous-v3", 278),
 )
 MORE = (
     Row("ppo", "Pendulum-v1", None),

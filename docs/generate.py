@@ -33,7 +33,7 @@ from other_names import CLEANRL, SB3, names
 from spaces_page import spaces_and_data
 from usable import usable
 
-from etude import Conv, Mlp, Recurrent
+from etude import ActorCritic, Conv, Mlp, Recurrent
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
 from etude.cli.options import field_comments
@@ -98,6 +98,8 @@ def _value(value: Any) -> str:
     if isinstance(value, Linear):
         over = "" if value.fraction == 1 else f" in {value.fraction:g} of the run"
         return f"{value.start:g} to {value.end:g}{over}"
+    if isinstance(value, ActorCritic):
+        return f"{_value(value.actor)}; critics {_value(value.critic)}"
     if isinstance(value, Recurrent):
         before, after = (" x ".join(map(str, widths)) for widths in (value.before.widths, value.widths))
         return ", ".join(filter(None, (before, f"{value.cell} {value.units}", after))) + f" {value.before.activation}"

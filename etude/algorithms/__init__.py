@@ -39,6 +39,7 @@ from etude.algorithms.rlhf import RLHF, RewardModel, RewardModelConfig, RLHFConf
 from etude.algorithms.sac import SAC, SACConfig, SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
+from etude.algorithms.tqc import TQC, TQCConfig
 from etude.base.errors import ConfigError
 from etude.config import (
     EpisodesConfig,
@@ -94,6 +95,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "sac_n": (SAC, SACNConfig),
     "td3": (TD3, TD3Config),
     "td3_bc": (TD3BC, TD3BCConfig),
+    "tqc": (TQC, TQCConfig),
 }
 
 
@@ -211,6 +213,8 @@ __all__ = [
     "TD3BC",
     "TD3BCConfig",
     "TD3Config",
+    "TQC",
+    "TQCConfig",
     "UnrollsConfig",
     "find",
     "named",

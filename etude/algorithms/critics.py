@@ -55,8 +55,8 @@ class CriticEnsemble(_Networks):
     members: int  # E
 
     @classmethod
-    def make(cls, make: Maker, spec: Spec, spaces: Spaces, members: int = 2) -> CriticEnsemble:
-        part = cls(make(spec, (spaces.observation, spaces.action), outputs=1, members=members))
+    def make(cls, make: Maker, spec: Spec, spaces: Spaces, members: int = 2, outputs: int = 1) -> Self:
+        part = cls(make(spec, (spaces.observation, spaces.action), outputs, members))
         part.members = members
         return part
 

@@ -130,7 +130,7 @@ class SAC(Agent):
         )
         self.actor: Any = self._make_actor(make, spaces)
         config = self.config
-        self.critic: CriticEnsemble = CriticEnsemble.make(make, config.critic_network, spaces, config.n_critics)
+        self.critic: CriticEnsemble = self.make_critic(make, spaces)
         self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
         self.temperature: LearnedTemperature | FixedTemperature = entropy_temperature(self.config)
         self.noise: dict[str, tuple[int, ...]] = {
@@ -143,6 +143,10 @@ class SAC(Agent):
         if config.policy_delay > 1:
             delayed = ("actor", "temperature") if config.learn_temperature else ("actor",)
             self.trained_every: dict[str, str] = dict.fromkeys(delayed, "policy_delay")
+
+    def make_critic(self, make: Maker, spaces: Spaces) -> CriticEnsemble:
+        """The critics that are trained."""
+        return CriticEnsemble.make(make, self.config.critic_network, spaces, self.config.n_critics)
 
     def _make_actor(self, make: Maker, spaces: Spaces) -> Any:
         if self.gsde is not None:
@@ -183,14 +187,15 @@ class SAC(Agent):
         return critic_ensemble_loss(ops.expand_dims(target_q, 0) - q, batch.weight, q)
 
     def actor_loss(self, batch: Batch, action: Any, log_prob: Any) -> Loss:
-        """Equation 9, with the smallest value of the critics; of REDQ, with their mean.
-
-        action: [B, A] of the policy now, with its log_prob [B].
-        """
-        evaluate = self.critic.minimum if self.config.n_target_critics is None else self.critic.mean
-        q = evaluate(self.normaliser(batch.observation), action)
+        """Equation 9. action: [B, A] of the policy now, with its log_prob [B]."""
+        q = self.actor_value(self.normaliser(batch.observation), action)
         loss = soft_actor(q, log_prob, self.temperature.alpha(self.config))
         return Loss(ops.mean(batch.weight * loss), policy_entropy=-log_prob)
+
+    def actor_value(self, observation: Tree, action: Any) -> Any:
+        """What the actor maximises, [B]: the smallest value of the critics; of REDQ, their mean."""
+        evaluate = self.critic.minimum if self.config.n_target_critics is None else self.critic.mean
+        return evaluate(observation, action)
 
     def temperature_loss(self, batch: Batch, log_prob: Any) -> Losses:
         """Equation 18; none where alpha is fixed."""

@@ -52,6 +52,7 @@ from etude.algorithms import (
     SACNConfig,
     TD3BCConfig,
     TD3Config,
+    TQCConfig,
     find,
 )
 from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
@@ -143,6 +144,7 @@ CASES = [
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
     Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
+    Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
     Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),

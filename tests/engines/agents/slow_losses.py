@@ -672,6 +672,30 @@ def edac(given: Numbers, batch: Any) -> Any:
     return losses, metrics, errors
 
 
+def tqc(given: Numbers, batch: Any) -> Any:
+    losses, metrics, _ = sac(given, batch)
+    c, found, alpha = given.c, rows(given, batch), math.exp(given.w["temperature.value"])
+    kept = c.n_critics * (c.quantiles - c.dropped)
+    for row in found:
+        next_a, next_log_prob = squashed_at(given, row, True).sample(given.noise["next_action"][row.number])
+        pooled = sorted(z for member in given.critics("critic_target", row.next_o, next_a) for z in member)[:kept]
+        samples, row.critics = [row.r + row.d * (z - alpha * next_log_prob) for z in pooled], 0.0
+        members = given.critics("critic", row.o, row.a)
+        for member in members:
+            for i, z in enumerate(member):
+                tau = (2 * i + 1) / (2 * c.quantiles)
+                errors = [abs(tau - (y < z)) * huber(y - z) for y in samples]
+                row.critics += sum(errors) / (kept * c.quantiles)
+        row.q = np.mean(members)
+        row.error = np.mean(samples) - row.q
+        own, log_prob = squashed_at(given, row).sample(given.noise["action"][row.number])
+        row.actor = alpha * log_prob - np.mean(given.critics("critic", row.o, own))
+    losses["critic"] = average(found, lambda row: row.w * row.critics)
+    losses["actor"] = average(found, lambda row: row.w * row.actor)
+    metrics["q_value"] = average(found, lambda row: row.q)
+    return losses, metrics, [row.error for row in found]
+
+
 def cql(given: Numbers, batch: Any) -> Any:
     if isinstance(given.action, gym.Discrete):
         return discrete_cql(given, batch)

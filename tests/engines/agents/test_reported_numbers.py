@@ -59,6 +59,7 @@ TRUTH = {
     "sac, gsde": slow.sac,
     "sac_n": slow.sac,
     "edac": slow.edac,
+    "tqc": slow.tqc,
     "cql discrete": slow.cql,
     "cql box": slow.cql,
     "cql box, lagrange": slow.cql,
