@@ -55,6 +55,7 @@ TABLE = (
     Row("appo", "CartPole-v1", 475),
     Row("es", "CartPole-v1", 475),
     Row("impala", "CartPole-v1", 475),
+    Row("pqn", "CartPole-v1", 475),
     Row("reinforce", "CartPole-v1", 475),
     Row("sac", "Pendulum-v1", -200, ENGINES),
     Row("ddpg", "Pendulum-v1", -200),

@@ -33,6 +33,8 @@ token_sequences: recorded games of tokens, each in one sequence (`replay.TokenSe
 token_pairs: the same in pairs of games that began alike, the one that returned more first (`replay.PreferencePairs`).
 token_games: the same of games of the present policy, with the extras `log_prob` and `advantage` (`replay.TokenGroups`).
 advantages: steps of the present policy, with the extras `advantage`, `return`, `value`, `log_prob`.
+lambda_returns: the same without log probabilities, for agents that act by values: `return` is the lambda return of
+    `value` (`replay.Advantages`).
 advantage_sequences: [B, L] of such steps in a row, with the same extras, `recurrent_state` [B, M] before the first of
     them, and `first` (1 where an episode begins within them).
 demonstrations: the same, of the rewards that the agent computes (`reward`), with next observations, and as the extra

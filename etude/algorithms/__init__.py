@@ -30,6 +30,7 @@ from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
+from etude.algorithms.pqn import PQN, PQNConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
@@ -83,6 +84,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "marwil": (MARWIL, MARWILConfig),
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
+    "pqn": (PQN, PQNConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "r2d2": (R2D2, R2D2Config),
     "rainbow": (C51, RainbowConfig),
@@ -190,6 +192,8 @@ __all__ = [
     "PPO",
     "PairsConfig",
     "PPOConfig",
+    "PQN",
+    "PQNConfig",
     "QRDQN",
     "QRDQNConfig",
     "R2D2",

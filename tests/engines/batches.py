@@ -59,8 +59,16 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     extras = {"log_prob": -1.5 + 0.1 * normal(), "advantage": normal(), "return": normal(), "value": normal()}
     on_policy = dict.fromkeys(("advantages", "advantage_sequences", "demonstrations", "gradients"), tuple(extras))
     returns = dict.fromkeys(("episodes", "transitions_and_returns"), ("return",))
-    wanted = (on_policy | returns | {"unrolls": ("log_prob",)}).get(agent.learns_from, ())
-    bootstraps = agent.learns_from not in ("advantages", "advantage_sequences", "episodes", "gradients")
+    wanted = (on_policy | returns | {"unrolls": ("log_prob",), "lambda_returns": ("return", "value")}).get(
+        agent.learns_from, ()
+    )
+    bootstraps = agent.learns_from not in (
+        "advantages",
+        "advantage_sequences",
+        "lambda_returns",
+        "episodes",
+        "gradients",
+    )
     if spaces.agents is not None:
         extras["active"] = (rng.random(shape) < 0.8).astype(np.float32)
         wanted = (*wanted, "active")

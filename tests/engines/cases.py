@@ -40,6 +40,7 @@ from etude.algorithms import (
     MARWILConfig,
     MATD3Config,
     PPOConfig,
+    PQNConfig,
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
@@ -67,6 +68,7 @@ VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
 NESTED = Dict({"place": Tuple([Discrete(3), MultiDiscrete([2, 4])]), "switches": MultiBinary(3), "speed": VECTOR})
 MASKED = Dict({"observation": VECTOR, "action_mask": MultiBinary(3)})
+SEEN_MASKED = Dict({"observation": IMAGE, "action_mask": MultiBinary(3)})
 FRAMES = Dict({"camera": Box(0, 255, (3, 12, 12), np.uint8), "speed": Box(-1.0, 1.0, (3, 5), np.float32)})  # stacks
 CAMERA = Dict({"camera": IMAGE, "speed": VECTOR})
 SMALL_CONV = Conv(((4, 4, 2), (8, 3, 1)), (16,))
@@ -132,6 +134,8 @@ CASES = [
     Case("ppo box, normalised", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, normalize_observation=True)),
     Case("ppo masked", "ppo", Spaces(MASKED, Discrete(3)), PPOConfig(network=NARROW, max_gradient_norm=None)),
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
+    Case("pqn", "pqn", Spaces(NESTED, Discrete(3)), PQNConfig(network=Mlp((16, 16), layer_norm=True))),
+    Case("pqn on images, masked", "pqn", Spaces(SEEN_MASKED, Discrete(3)), PQNConfig(network=SMALL_CONV)),
     Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
     Case("sac on images", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV)),
     Case("sac on a camera and a vector", "sac", Spaces(CAMERA, BOX2), SACConfig(network=SMALL_CONV)),
@@ -311,6 +315,7 @@ CASES = [
     Case("c51 by embedding", "c51", Spaces(DESCRIBED, Discrete(3)), C51Config(network=BY_EMBEDDING, atoms=11)),
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
+    Case("pqn, several", "pqn", PAIR, PQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
     Case("maddpg", "maddpg", UNLIKE, MADDPGConfig(network=NARROW)),
     Case("maddpg discrete", "maddpg", PAIR, MADDPGConfig(network=NARROW, max_gradient_norm=None)),

@@ -22,6 +22,7 @@ from etude.algorithms import (
     IMPALAConfig,
     MADDPGConfig,
     PPOConfig,
+    PQNConfig,
     R2D2Config,
     RainbowConfig,
     RecurrentPPOConfig,
@@ -49,6 +50,7 @@ DQN_TINY = DQNConfig(**FAST, n_step=1, target_update_every=7, buffer_size=200)
 SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
 R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_update_every=7, buffer_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
+PQN_TINY = PQNConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 RECURRENT_PPO_TINY = RecurrentPPOConfig(
     network=Recurrent(Mlp((8,)), 4),
     learning_rate=RATE,
@@ -122,6 +124,7 @@ CASES = [
     Case("dqn", "CartPole-v1", dataclasses.replace(DQN_TINY, n_step=3, **NORMALISED), changed={"workers": 2}),
     Case("dqn-frames", "CartPole-v1", DQN_TINY, changed={"workers": 2}, given={"frame_stack": 3}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
+    Case("pqn", "CartPole-v1", dataclasses.replace(PQN_TINY, **NORMALISED), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 1}),
     Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 1}),
     Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 1}),

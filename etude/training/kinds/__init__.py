@@ -25,6 +25,7 @@ from etude.training.kinds.off_policy import (
 from etude.training.kinds.on_policy import (
     AsyncGradientLearning,
     ImitationLearning,
+    LambdaReturnLearning,
     OnPolicyLearning,
     OnPolicySequenceLearning,
     UnrollLearning,
@@ -42,6 +43,7 @@ KINDS: tuple[LearningKind, ...] = (
     TokenSequenceLearning(pairs=True),
     OnPolicyLearning(),
     OnPolicySequenceLearning(),
+    LambdaReturnLearning(),
     UnrollLearning(),
     ImitationLearning(),
     AsyncGradientLearning(),
@@ -89,7 +91,7 @@ def environment_count(agent: Agent, setup: Execution, preset: int | None) -> int
 
 __all__ = [
     "KINDS", "AsyncGradientLearning", "EpisodeLearning", "EvolutionStrategiesLearning", "ImitationLearning",
-    "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning",
+    "LambdaReturnLearning", "LearningKind", "OffPolicyLearning", "OffPolicySequenceLearning", "OfflineLearning",
     "OfflineToOnlineLearning", "OnPolicyLearning", "OnPolicySequenceLearning", "TrainingContext", "UnrollLearning",
     "environment_count", "kind_for", "kind_of",
 ]  # fmt: skip

@@ -81,7 +81,7 @@ class OnPolicyLearning(LearningKind):
     def _ring(self, context: TrainingContext) -> Ring:
         """Holds one rollout, the longest that rules make of it."""
         engine, count = context.engine, context.count
-        extras = sampled(engine.spaces, context.team)
+        extras = sampled(engine.spaces, context.team) if self.log_prob else {}
         if engine.state_size and context.agent.state_recorded:
             extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
         longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.setup.replay_folder
@@ -149,6 +149,13 @@ def explained_variance(extras: dict[str, Tree]) -> float | None:
         value, target = value[extras[ACTIVE] > 0], target[extras[ACTIVE] > 0]
     variance = float(np.var(target, dtype=np.float64)) if target.size else 0.0
     return 1.0 - float(np.var(target - value, dtype=np.float64)) / variance if variance > 0 else None
+
+
+class LambdaReturnLearning(OnPolicyLearning):
+    """The same for agents that act by values: of what they explored with, no probability is needed."""
+
+    name = "lambda_returns"
+    log_prob = False
 
 
 class OnPolicySequenceLearning(OnPolicyLearning):

@@ -124,6 +124,14 @@ LEARNERS = {
             **ON_POLICY, **EPOCHS, objective="penalty", normalize_value=True, value_clip_range=0.5
         ),
     ),
+    "pqn": Learner(
+        "pqn",
+        etude.algorithms.PQNConfig(
+            Mlp((16,), layer_norm=True), learning_rate=1e-2, gamma=GAMMA, gae_lambda=0.0, epsilon=0.5, **EPOCHS
+        ),
+        steps=8_000,
+        steps_on_sides=4_000,
+    ),
     "recurrent_ppo": on_policy(
         "recurrent_ppo",
         etude.algorithms.RecurrentPPOConfig(
@@ -153,8 +161,22 @@ WITHOUT_VALUES = ("es", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
 ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
 # What comes after a time limit is the business of the view that makes batches: one algorithm for each.
-ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "ppo", "impala")
-ONE_STEP = ("dqn", "c51", "qr_dqn", "sac", "ddpg", "td3", "reinforce", "a2c", "ppo", "ppo, penalty", "impala", "appo")
+ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "ppo", "pqn", "impala")
+ONE_STEP = (
+    "dqn",
+    "c51",
+    "qr_dqn",
+    "sac",
+    "ddpg",
+    "td3",
+    "reinforce",
+    "a2c",
+    "ppo",
+    "ppo, penalty",
+    "pqn",
+    "impala",
+    "appo",
+)
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
 NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es")
