@@ -239,7 +239,7 @@ def seams(package: list[Module], inside: list[Module]) -> dict[str, int]:
         alike = sum(members[name] <= found for other, found in members.items() if other not in abstract)
         is_call = members[name] <= {"__call__"}  # which every function implements
         few += max(derived[name], alike if "Protocol" in bases(cls) else 0) < 2 and not is_call
-    fields = [each for module in inside if ".cli" in module.name for each in fields_of(module)]
+    fields = [each for module in inside if ".cli." in module.name + "." for each in fields_of(module)]
     return {
         "protocols and abstract classes": len(abstract),
         "with one implementation or none": few,

@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from etude.base.errors import ConfigError, MissingExtra
-from etude.cli.options import parse, split_positionals
+from etude.cli.options import parse, split_positionals, takes
 from etude.cli.output import say
 
 SEVERAL_PAGES = 100  # connections at a time
 
 
 @dataclass(frozen=True)
+@takes("certificate key")
 class BoardOptions:
     """Show the runs below the folders RUNS... (by default `runs`) as a web page, live: a table, curves with seeds
     grouped, configs compared, warnings, videos. It reads, and runs nothing that it finds.
@@ -25,14 +27,12 @@ class BoardOptions:
     """
 
     address: str = "127.0.0.1:8800"  # to listen at, HOST:PORT; port 0: one that is free
-    certificate: Path | None = None  # PEM file, for https
-    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer browsers until Ctrl-C."""
     names, rest = split_positionals(arguments)
-    options: BoardOptions = parse(BoardOptions, rest, "board RUNS...")
+    options: Any = parse(BoardOptions, rest, "board RUNS...")
     from etude.board.runs import RunBoard
     from etude.checkpoint.run_directory import ROOT
     from etude.serving.clients import address_of, is_loopback

@@ -18,35 +18,30 @@ from etude.cli.options import (
     parse,
     resumed_options,
     run_arguments,
+    takes,
     with_address,
 )
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
 from etude.tuning import TrialTraining
-from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament
+from etude.tuning.evolution import Evolution, Mutations, Tournament
 
-OF_EVOLUTION = ("population", "every", "steps", "target", "seed", "folder", "workers")
+OF_EVOLUTION = ("population", "every", "steps", "target", "folder")
 
 
 @dataclass(frozen=True)
+@takes("none architecture new_layer parameters activation hyperparameters step strength network", of=Mutations)
 class MutationOptions:
     """Relative probabilities of mutations, and what they change."""
 
-    none: float = Mutations.none  # of a copy without mutation
-    architecture: float = Mutations.architecture  # of a change of layers, units, filters or kernels
-    new_layer: float = Mutations.new_layer  # probability that this adds or removes a layer or changes a kernel
-    parameters: float = Mutations.parameters  # of noise on the weights of the acting network
-    activation: float = Mutations.activation  # of another activation function
-    hyperparameters: float = Mutations.hyperparameters  # of a step of one hyperparameter
     select: tuple[str, ...] = ()  # hyperparameters that change; (): learning rate, batch size, train_every
     limits: tuple[str, ...] = ()  # NAME=LOW:HIGH of a hyperparameter
-    step: float = Mutations.step  # standard deviation of the logarithm of the factor by which one changes
-    strength: float = Mutations.strength  # standard deviation of the noise, relative to each weight
     activations: tuple[str, ...] = tuple(Mutations.activations)  # activation functions that are drawn from
-    network: ArchitectureLimits = ArchitectureLimits()  # (smallest, largest) architecture
 
 
 @dataclass(frozen=True)
+@takes("shared_replay", of=TrialTraining)
+@takes("elitism over_last", of=Tournament)
 class Evolve(OfStudies):
     """Evolve a population of members that learn ALGORITHM on ENV: after every generation they are evaluated, the best
     ones are copied, and the copies mutated. Prints the population of each generation; members are run directories.
@@ -61,9 +56,6 @@ class Evolve(OfStudies):
     evaluate_episodes: int = 5  # whole episodes in the evaluation of a member; the same for all members
     mutations: MutationOptions = field(default_factory=MutationOptions)
     tournament_size: int = Tournament.size  # members of which the best one becomes a parent
-    elitism: bool = Tournament.elitism  # the best member goes on unchanged
-    over_last: int = Tournament.over_last  # fitness is the mean of so many last evaluations
-    shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -76,7 +68,7 @@ def main(arguments: Sequence[str]) -> int:
             return _carry_out(evolution, options.quiet)
     algorithm, env, options, config = asked(arguments, Evolve, "evolve", ", or --resume FOLDER alone")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
-    given |= {**run_arguments(options), "data": data_sources(options.data)}
+    given |= {**run_arguments(options, "ray", "devices"), "data": data_sources(options.data)}
     given["jobs"] = executor(options.jobs, options.devices, options.ray)
     given["config"] = config
     given["training"] = TrialTraining(evaluate_episodes=options.evaluate_episodes, shared_replay=options.shared_replay)

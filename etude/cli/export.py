@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from etude.cli.options import one_run, parse, split_positionals
+from etude.cli.options import one_run, parse, split_positionals, takes
 from etude.cli.output import say
 from etude.export import FORMATS
 
@@ -19,20 +19,18 @@ else:
 
 
 @dataclass(frozen=True)
+@takes("checkpoint env trust")
 class Export:
     """Write the policy of RUN, a run directory or a checkpoint file, in a format that needs no etude."""
 
     to: Format = "numpy"  # numpy: a folder with act.py; see docs/deploy.md
     out: Path | None = None  # the file or folder; None: named after RUN, in the current folder
-    checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
-    env: str | None = None  # another environment with the same spaces; None: the run's
-    trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the files."""
     names, rest = split_positionals(arguments)
-    options: Export = parse(Export, rest, "export RUN")
+    options: Any = parse(Export, rest, "export RUN")
     path = one_run(names, "export")
     from etude.cli.runs import trained
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from tyro.conf import UseAppendAction
-
-from etude.cli.options import one_run, parse, run_arguments, split_positionals
+from etude.cli.options import one_run, parse, run_arguments, split_positionals, takes
 from etude.cli.output import next_commands, say
 
 
 @dataclass(frozen=True)
+@takes("run_dir envs env_arg wrapper drop frame_stack engine device")
 class Import:
     """Make a run directory of MODEL: a zip of Stable-Baselines3, or a state dict of CleanRL.
 
@@ -26,27 +25,19 @@ class Import:
     vec_normalize: Path | None = (
         None  # file of VecNormalize.save; None: vec_normalize.pkl beside MODEL, if there is one
     )
-    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
-    envs: int | None = None  # environments stepped in parallel; None: as the model was trained
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of the environment's constructor
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
-    drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
-    frame_stack: int | None = None  # frames in an observation; None: 4 for Atari games (ALE/...), else 1
-    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
-    device: str = "auto"  # auto, cpu, cuda, cuda:1
 
 
 def main(arguments: Sequence[str]) -> int:
     """Read the model, and say where the run is."""
     names, rest = split_positionals(arguments)
-    options: Import = parse(Import, rest, "import MODEL")
+    options: Any = parse(Import, rest, "import MODEL")
     path = one_run(names, "import", "MODEL")
     from etude.checkpoint.run_directory import RunDirectory
     from etude.importing import read_model
 
     model = read_model(path, activation=options.activation, vec_normalize=options.vec_normalize)
-    given = {name: value for name, value in run_arguments(options).items() if value is not None}
     name = "-".join(filter(None, (model.algorithm, options.env, "imported")))
+    given = run_arguments(options)
     with model.run(options.env, **given) as run, RunDirectory.create(options.run_dir, name) as directory:
         model.save(run, directory)
     say(f"{path}: {model.algorithm}, of {model.library}")

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from tyro.conf import UseAppendAction
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
@@ -23,7 +22,7 @@ from etude.base.errors import ConfigError
 from etude.base.files import holder
 from etude.base.spaces import describe
 from etude.base.stacks import descendants, here, holds, stacks_of
-from etude.cli.options import environment_arguments, one_run, parse, split_positionals
+from etude.cli.options import environment_arguments, one_run, parse, split_positionals, takes
 from etude.cli.output import ENGINES, rows, say, version
 from etude.report.filming import has_display
 from etude.report.terminal import printable
@@ -111,16 +110,15 @@ def _gpu() -> str:
 
 
 @dataclass(frozen=True)
+@takes("env_arg")
 class CheckEnv:
     """Check ENV: a Gymnasium id, `module:callable` or `file.py:callable`. The exit code is 1 if it has mistakes."""
-
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
 
 
 def check_env(arguments: Sequence[str]) -> int:
     """Print the findings."""
     names, rest = split_positionals(arguments)
-    options: CheckEnv = parse(CheckEnv, rest, "check-env ENV")
+    options: Any = parse(CheckEnv, rest, "check-env ENV")
     if len(names) != 1:
         raise ConfigError(f"check-env takes one environment; got {len(names)}. Usage: etude check-env module:callable")
     from etude.envs.check import check_environment

@@ -1,7 +1,8 @@
 """Options from dataclasses, by tyro: names, types and defaults are those of the fields, help is the comment beside.
 
-tyro reads comments itself where the class has a source: not of a class that was made while the program runs, and not
-where a derived class gives a field another default without saying again what it means."""
+An option is declared once: one of what a run is, in its description; others that several commands have, in `Shared`.
+A command `takes` them by name. tyro reads comments itself where the class has a source: not of a class that was made
+while the program runs, and not where a field has another default than in the class that says what it means."""
 
 from __future__ import annotations
 
@@ -13,11 +14,11 @@ import sys
 import textwrap
 import typing
 from ast import literal_eval
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, TypeVar, get_args
 
 from tyro.conf import UseAppendAction, arg
 
@@ -25,40 +26,81 @@ from etude.base import schedules
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, schedule_text
 from etude.report.terminal import Lasting
+from etude.training.description import EXECUTION, Environment, Execution
+from etude.training.schedule import Schedule
 
 _FIELD = re.compile(r"^    (\w+): .*?(?:  # (.*))?$", re.MULTILINE)
-_GROUP = re.compile(r"^    # -- (\w+)$", re.MULTILINE)  # the options below are a group, which --help leaves out
 
 
 def field_comments(kind: type) -> dict[str, str]:
-    """What the comments say of each field of a dataclass; those of the classes that it derives from, where it has none
-    of its own."""
+    """What is said of each field of a dataclass, with it or in the comment beside it; in those of the classes that it
+    derives from, where it has none of its own."""
     told: dict[str, str] = {}
-    for source in _sources(kind):
-        told |= {name: comment for name, comment in _FIELD.findall(source) if comment}
-    return told
-
-
-def _sources(kind: type) -> Iterator[str]:
-    """The sources of the classes that a class derives from, and its own, but for one made while the program runs."""
     for base in reversed(kind.__mro__[:-1]):
-        with suppress(OSError, TypeError):
-            yield inspect.getsource(base)
+        with suppress(OSError, TypeError):  # made while the program runs
+            told |= {name: comment for name, comment in _FIELD.findall(inspect.getsource(base)) if comment}
+        for taken in vars(base).get("taken", {}).values():
+            told |= {name: text for name, text in taken.items() if text}
+    fields = dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
+    return told | {field.name: field.metadata["help"] for field in fields if field.metadata.get("help")}
+
+
+def takes(
+    names: str = "", /, of: type | None = None, kept: bool = False, **groups: str
+) -> Callable[[type[T]], type[T]]:
+    """Decorates a dataclass of options: it has the fields of these names, too, with their types, defaults and help.
+    Those in groups are left out of a short --help; all are listed in this order, its own, too, where they are named.
+
+    of: where they are declared; None: in `Shared`, `Execution`, `Environment` or `Schedule`. kept: they go on as they
+        were saved where they are not given.
+    """
+    where = (Shared, Execution, Environment, Schedule) if of is None else (of,)
+
+    def add(kind: type[T]) -> type[T]:
+        taken: dict[str, dict[str, str]] = vars(kind).get("taken", {})  # group -> name -> help
+        for group, words in {"": names, **groups}.items():
+            for name in words.split():
+                text = "".join(each.pop(name, "") for each in taken.values())
+                if name not in kind.__annotations__:
+                    source: Any = next(each for each in where if name in _by_name(each))
+                    hint: Any = typing.get_type_hints(source, include_extras=True)[name]
+                    text = field_comments(source)[name]
+                    default = _default(_by_name(source)[name], None)
+                    if kept:
+                        text, hint, default = f"{text.partition('; None:')[0]}; None: as before", hint | None, None
+                    kind.__annotations__[name] = hint
+                    setattr(kind, name, default)
+                kind.__annotations__[name] = kind.__annotations__.pop(name)
+                taken.setdefault(group, {})[name] = text
+        kind.taken = taken  # type: ignore[attr-defined]
+        return kind
+
+    return add
+
+
+def _by_name(kind: Any) -> dict[str, dataclasses.Field[Any]]:
+    return {field.name: field for field in dataclasses.fields(kind)}
 
 
 def for_help(kind: type, whole: bool) -> type:
     """A dataclass that has the help of another one, of options: of all by group; or of those above the first group, and
     of the hyperparameters `set` that hold no others within."""
     groups: dict[str, list[str]] = {"": []}
-    for source in reversed(list(_sources(kind))):  # its own first
-        for name, part in zip(["", *_GROUP.findall(source)], _GROUP.split(source)[::2], strict=True):
-            groups.setdefault(name, []).extend(field for field, _ in _FIELD.findall(part))
+    for i, base in enumerate(kind.__mro__[:-1]):  # its own first
+        taken = vars(base).get("taken", {})
+        placed = set().union(*taken.values(), *(each.__annotations__ for each in kind.__mro__[i + 1 : -1]))
+        groups[""] += [name for name in base.__annotations__ if name not in placed]
+        for title, fields in taken.items():
+            groups.setdefault(title, []).extend(fields)
     if len(groups) == 1:
         return kind
-    made = _fields_of(kind, groups.pop(""))
-    for name, fields in groups.items() if whole else ():
-        group = dataclasses.make_dataclass(name, _fields_of(kind, fields, named_alone=True))
-        made.append((name, group, dataclasses.field(default_factory=group)))
+    shown = list(dict.fromkeys(groups.pop("")))
+    made = _fields_of(kind, shown)
+    for title, fields in groups.items() if whole else ():
+        new = [field for field in dict.fromkeys(fields) if field not in shown]
+        shown += new
+        group = dataclasses.make_dataclass(title, _fields_of(kind, new, named_alone=True))
+        made.append((title, group, dataclasses.field(default_factory=group)))
     nested = {f.name: value for f in dataclasses.fields(kind) if _has_options(value := _default(f, None))}
     for name, value in nested.items() if whole else ():
         made.append((name, type(value), dataclasses.field(default_factory=_returning(value))))
@@ -81,12 +123,9 @@ def _has_options(value: Any) -> bool:
 
 def _fields_of(kind: type, names: Collection[str], whole: Any = None, named_alone: bool = False) -> list[Any]:
     """Some fields of a dataclass, for another one: with their help, and the values that they have in `whole`."""
-    from tyro.conf import arg
-
-    told, hints = field_comments(kind), typing.get_type_hints(kind, include_extras=True)
+    told, hints, fields = field_comments(kind), typing.get_type_hints(kind, include_extras=True), _by_name(kind)
     found = []
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for field in (fields[name] for name in names if name in fields):
+    for field in (fields[name] for name in names):
         value = _default(field, whole)
         if not _has_options(value):
             hint = Annotated[hints[field.name], arg(prefix_name=False)] if named_alone else hints[field.name]
@@ -103,14 +142,8 @@ def struct_rule(info: Any) -> Any:
     from tyro.constructors import StructConstructorSpec, StructFieldSpec
 
     told, hints = field_comments(info.type), typing.get_type_hints(info.type, include_extras=True)
-    told |= {field.name: field.metadata["help"] for field in dataclasses.fields(info.type) if "help" in field.metadata}
     fields = [
-        StructFieldSpec(
-            field.name,
-            hints[field.name],
-            _default(field, info.default),
-            told.get(field.name),
-        )
+        StructFieldSpec(field.name, hints[field.name], _default(field, info.default), told.get(field.name))
         for field in dataclasses.fields(info.type)
         if field.init
     ]
@@ -140,53 +173,71 @@ def description(kind: type) -> str:
     )
 
 
-Verbose = Annotated[bool, arg(aliases=("-v",))]
-Quiet = Annotated[bool, arg(aliases=("-q",))]
+T = TypeVar("T")
+STEPS = 100_000  # where neither the user nor a preset says how many
 Display = Literal["progress", "events", "nothing"]  # what a command prints while it trains
 SCHEDULE = "FLOAT[:END[:FRACTION|@STEPS]]"
 
 
 @dataclass(frozen=True)
-class OfRuns:
-    """What every command takes that makes several runs."""
+class Shared:
+    """The options that several commands have, but for those in the description of a run and its schedule."""
 
-    # -- further
+    steps: int = STEPS  # environment steps of each run
+    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
+    envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
     engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
-    device: str = "auto"  # auto, cpu, cuda, cuda:1
-    envs: int | None = None  # environments stepped in parallel by each run; None: as in etude train
+    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
+    devices: int | Literal["all"] | None = None  # devices to train on; torch: as many processes, from torchrun
+    save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
+    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
     network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
     optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
-    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
+    env: str | None = None  # another environment with the same spaces; None: the run's
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
-    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
-    quiet: Quiet = False  # print nothing but errors, and the result of a search
+    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
+    output: Path | None = None  # folder to record all episodes in
+    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
+    folder: Path | None = None  # of the study or sweep; None: a new one in studies/ or sweeps/
+    checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
+    trust: bool = False  # import the environment that RUN names, though you did not train it here
+    max_steps: int | None = None  # step limit of an episode; None: 10,000 if ENV has no time limit
+    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
+    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
+    serve: str | None = None  # listen at HOST:PORT for clients, which play in the place of ENV
+    certificate: Path | None = None  # PEM file, to serve over https
+    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
+    verbose: Annotated[bool, arg(aliases=("-v",))] = False  # print every event instead of a progress bar
+    quiet: Annotated[bool, arg(aliases=("-q",))] = False  # print nothing but errors, and the result of a search
+
+
+OF_MAKING = "engine device envs network optimizer config env_arg wrapper drop frame_stack quiet"
 
 
 @dataclass(frozen=True)
+@takes(further=OF_MAKING)
+class OfRuns:
+    """What every command takes that makes several runs."""
+
+
+@dataclass(frozen=True)
+@takes("jobs ray devices seed folder resume", further="data workers trust")
 class OfStudies(OfRuns):
     """What every command takes that makes runs as trials, in worker processes."""
 
     jobs: int = 1  # trials or members that learn at a time, in worker processes; 1: this process
     ray: str | None = None  # they run in --jobs Ray actors: local, auto or the address of a cluster; alone: local
     devices: tuple[str, ...] = ()  # of the worker processes, in turn; (): --device
-    seed: int = 0  # of everything that is random
-    folder: Path | None = None  # of the study; None: a new one in studies/
     resume: Path | None = None  # go on with the study in this folder; instead of ALGORITHM and ENV
-    # -- further
-    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several
-    workers: int = 0  # worker processes that collect, for each trial; 0: the process of the trial
     trust: bool = False  # --resume: import the environment that the study names, though you did not make it here
 
 
 @dataclass(frozen=True)
+@takes("checkpoint env trust")
 class OfTrained:
     """What every command takes that uses a trained run."""
-
-    checkpoint: Literal["last", "best"] = "last"  # checkpoint of a run directory: newest, or highest evaluated return
-    env: str | None = None  # another environment with the same spaces; None: the run's
-    trust: bool = False  # import the environment that RUN names, though you did not train it here
 
 
 def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
@@ -287,13 +338,16 @@ def environment_arguments(texts: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def run_arguments(options: Any) -> dict[str, Any]:
-    """The arguments of `Run` that the options of every command stand for which makes runs."""
-    return {
-        "engine": options.engine, "device": options.device, "environments": options.envs,
-        "env_args": environment_arguments(options.env_arg) or None, "frame_stack": options.frame_stack,
-        "wrappers": (*options.wrapper, *(f"drop:{key}" for key in options.drop)) or None,
-    }  # fmt: skip
+def run_arguments(options: Any, *but: str) -> dict[str, Any]:
+    """The arguments of `Run` that options stand for: those of the same name, but for some, and those that have another
+    one here. What an option leaves open is not among them."""
+    given = {name: getattr(options, name) for name in EXECUTION if name in vars(options) and name not in but}
+    given["environments"] = options.envs
+    if "env_arg" in vars(options):
+        given["env_args"] = environment_arguments(options.env_arg) or None
+        given["wrappers"] = (*options.wrapper, *(f"drop:{key}" for key in options.drop)) or None
+        given["frame_stack"] = options.frame_stack
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def plain_value(text: str) -> Any:

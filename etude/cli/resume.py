@@ -6,16 +6,21 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.checkpoint.old_names import present_state
-from etude.cli.options import Quiet, Verbose, one_run, parse, shown, split_positionals, with_address
+from etude.cli.options import one_run, parse, run_arguments, shown, split_positionals, takes, with_address
 from etude.cli.output import say
 from etude.cli.train import played_by
 
 
 @dataclass(frozen=True)
+@takes(
+    "steps target engine device devices envs workers ray online data_share run_dir env serve certificate key "
+    "replay_folder output output_format verbose quiet trust"
+)
+@takes("target engine device workers env replay_folder output output_format", kept=True)
 class Resume:
     """Continue RUN, a run directory, from its newest complete checkpoint, exactly as if it had not stopped.
 
@@ -26,25 +31,11 @@ class Resume:
     """
 
     steps: int | None = None  # environment steps of the whole run, including those taken; None: as before
-    target: float | None = None  # stop when the mean return of an evaluation reaches it; None: as before
-    engine: Literal["auto", "jax", "torch", "tensorflow"] | None = None  # None: as before
-    device: str | None = None  # None: as before
-    devices: int | Literal["all"] | None = None  # devices to train on, as many as now; None: one
     envs: int | None = None  # environments stepped in parallel; None: as before. With others, open episodes begin anew.
-    workers: int | None = None  # worker processes that collect; None: as before. Results do not depend on it.
-    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; None: processes
     online: bool = False  # go on with collected steps in a new directory; for a run that learned from data alone
     data_share: float = 0.5  # --online: the part of every batch that stays recorded data; 0: none
     run_dir: Path | None = None  # --online: directory of the new run; None: a new one in runs/
-    env: str | None = None  # another environment with the same spaces; None: as before
     serve: str | None = None  # listen at HOST:PORT for clients; --env then names their spaces, as --spaces of train
-    certificate: Path | None = None  # PEM file, for clients of --serve that connect over https
-    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
-    replay_folder: str | None = None  # memory-map the replay buffer here; None: as before
-    output: str | None = None  # folder to record all episodes in; None: as before
-    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] | None = None  # of --output; None: as before
-    verbose: Verbose = False  # print every event instead of a progress bar
-    quiet: Quiet = False  # print nothing but errors
     trust: bool = False  # import and write to what RUN names, though you did not train it here
 
 
@@ -117,7 +108,7 @@ def _resume(path: Path, options: Any) -> int:
             schedule = dataclasses.replace(schedule, target=options.target)
         recorded = Output.resumed(config.get("output"), options.trust or options.output is not None)
         format = options.output_format or (recorded.format if recorded is not None else "parquet")
-        output = recorded if options.output is None else Output(options.output, format)
+        output = recorded if options.output is None else Output(str(options.output), format)
         return carry_out(run, total - run.step, schedule, display, output)
 
 
@@ -148,20 +139,17 @@ def _go_online(path: Path, options: Any) -> int:
             evaluate_share=EVALUATION_SHARE if options.target is None else None,
         )
         with online.directory:
-            output = None if options.output is None else Output(options.output, options.output_format or "parquet")
+            output = None if options.output is None else Output(str(options.output), options.output_format or "parquet")
             return carry_out(online, options.steps, schedule, display, output)
 
 
 def _changed(options: Any) -> dict[str, Any]:
     """What differs from the run that goes on."""
-    from etude.training.description import EXECUTION
-
-    given = {name: getattr(options, name) for name in EXECUTION if name in vars(options)}
-    given["environments"] = options.envs
+    given = run_arguments(options)
     saved = {field.name: field.default for field in dataclasses.fields(options)}.get("set")
     if saved is not None and options.set != saved:
         given["config"] = options.set
     if options.serve is not None and options.env is None:
         raise ConfigError("--serve goes with --env, which names the spaces of what clients play.")
-    given["env"] = played_by(options, options.env)
-    return {name: value for name, value in given.items() if value is not None}
+    env = played_by(options, options.env)
+    return given if env is None else {**given, "env": env}

@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -15,8 +15,9 @@ import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.run_directory import read_run
-from etude.cli.options import OfTrained, explorer, one_run, parse, split_positionals, task
+from etude.cli.options import OfTrained, explorer, one_run, parse, split_positionals, takes, task
 from etude.cli.output import in_colour, rows, say
+from etude.estimation import EstimateRequest, Estimator, FQEConfig
 from etude.report.filming import has_display, render_without_display
 from etude.report.plots import draw_episodes
 
@@ -69,6 +70,7 @@ def episodes_of(path: Path) -> dict[str, Sequence[float]] | None:
 
 
 @dataclass(frozen=True)
+@takes("max_steps task agent")
 class Evaluate(OfTrained):
     """Report the mean return of the agent of RUN, a run directory or a checkpoint file.
 
@@ -78,15 +80,12 @@ class Evaluate(OfTrained):
     episodes: int = 20  # whole episodes
     seed: int | None = None  # of the episodes; None: derived from the run's seed, different from those of training
     steps: int | None = None  # environment steps that the episodes take at least; None: any
-    max_steps: int | None = None  # step limit of an episode; None: 10,000 if ENV has no time limit
-    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
-    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
 
 
 def evaluate(arguments: Sequence[str]) -> int:
     """Print the returns."""
     names, rest = split_positionals(arguments)
-    options: Evaluate = parse(Evaluate, rest, "evaluate RUN")
+    options: Any = parse(Evaluate, rest, "evaluate RUN")
     path = one_run(names, "evaluate")
 
     if options.agent is not None:
@@ -102,6 +101,7 @@ def evaluate(arguments: Sequence[str]) -> int:
 
 
 @dataclass(frozen=True)
+@takes("task agent")
 class Watch(OfTrained):
     """Show the agent of RUN, a run directory or checkpoint file, in a window, or record a video (no display needed).
     Games of texts are printed."""
@@ -110,14 +110,12 @@ class Watch(OfTrained):
     episodes: int = 1  # whole episodes
     max_steps: int = 5_000  # step limit of all episodes together
     seed: int = 0  # of the first episode; each further episode adds 1
-    task: str | None = None  # of the episodes, such as 60 or "{'distance': 60}"; None: the run's
-    agent: str | None = None  # FILE.py:CLASS or MODULE:CLASS, where RUN is the file of an agent of one's own
 
 
 def watch(arguments: Sequence[str]) -> int:
     """Play."""
     names, rest = split_positionals(arguments)
-    options: Watch = parse(Watch, rest, "watch RUN")
+    options: Any = parse(Watch, rest, "watch RUN")
     path = one_run(names, "watch")
     if not has_display():
         render_without_display()  # before the environment is imported
@@ -125,7 +123,7 @@ def watch(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _watch(path: Path, options: Watch) -> None:
+def _watch(path: Path, options: Any) -> None:
     from etude.report.filming import games, plays_texts, watch
 
     if options.agent is not None:
@@ -153,7 +151,7 @@ def _watch(path: Path, options: Watch) -> None:
             say(repr(film))
 
 
-def _check_window(path: Path, options: Watch) -> None:
+def _check_window(path: Path, options: Any) -> None:
     if options.video is None and not has_display():
         raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.gif")
 
@@ -236,6 +234,10 @@ def _readable(found: list[Path], given: list[str], metric: str | None) -> list[S
 
 
 @dataclass(frozen=True)
+@takes(
+    "data methods confidence gamma explore explorer softened fqe_steps episodes output seed",
+    of=EstimateRequest,
+)
 class EstimateOptions(OfTrained):
     """Estimate what the agent of RUN, a run directory or a checkpoint file, would earn in an episode, from the recorded
     episodes of another policy.
@@ -246,38 +248,23 @@ class EstimateOptions(OfTrained):
 
     data: str | None = None  # a file of recorded episodes: .h5, .hdf5 or .parquet
     methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
-    confidence: float = 0.95  # of the intervals
-    gamma: float | None = None  # discount factor; None: the run's
-    explore: bool = False  # estimate the policy that explores as in training, not the best actions
     explorer: str | None = None  # estimate the policy of NAME[=NUMBER], such as boltzmann=1
-    softened: float | None = None  # estimate the best actions, softened: random with this probability (Box: Gaussian)
     fqe_steps: int | None = None  # gradient steps of the critic; None: 10,000
-    episodes: int = 100  # of the simulation
     output: Path | None = None  # picture of the estimates to write, a PNG; None: none
-    seed: int | None = None  # of resampling, critic and simulation; None: the run's
 
 
 def estimate(arguments: Sequence[str]) -> int:
     """Print the estimates."""
     names, rest = split_positionals(arguments)
-    options: EstimateOptions = parse(EstimateOptions, rest, "estimate RUN")
+    options: Any = parse(EstimateOptions, rest, "estimate RUN")
     path = one_run(names, "estimate")
-    from etude.estimation import EstimateRequest, Estimator, FQEConfig
     from etude.report.plots import draw_estimates
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
-        request = EstimateRequest(
-            data=options.data,
-            methods=options.methods,
-            confidence=options.confidence,
-            gamma=options.gamma,
-            explore=options.explore,
-            explorer=None if options.explorer is None else explorer(options.explorer),
-            softened=options.softened,
-            model=None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps),
-            episodes=options.episodes,
-            seed=options.seed,
-        )
+        given: dict[str, Any] = {field.name: getattr(options, field.name, None) for field in fields(EstimateRequest)}
+        given["explorer"] = None if options.explorer is None else explorer(options.explorer)
+        given["model"] = None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps)
+        request = EstimateRequest(**given)
         found = Estimator(run, request)()
         say(f"{run.algorithm} on {run.environment} after {run.step:,} steps, from {options.data}:")
     rows(found.rows(), indent="  ")

@@ -12,11 +12,12 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
-from etude.cli.options import parse, split_positionals
+from etude.cli.options import parse, split_positionals, takes
 from etude.cli.output import say
 
 
 @dataclass(frozen=True)
+@takes("address every certificate key trust")
 class Serve:
     """Answer observations of clients with the best actions of RUNS..., run directories or checkpoint files.
 
@@ -27,15 +28,12 @@ class Serve:
 
     address: str = "127.0.0.1:9900"  # to listen at, HOST:PORT
     every: float = 5.0  # seconds between two looks for a newer checkpoint
-    certificate: Path | None = None  # PEM file, for https
-    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
-    trust: bool = False  # import the environments that RUNS name, though you did not train them here
 
 
 def main(arguments: Sequence[str]) -> int:
     """Answer until Ctrl-C."""
     names, rest = split_positionals(arguments)
-    options: Serve = parse(Serve, rest, "serve RUNS...")
+    options: Any = parse(Serve, rest, "serve RUNS...")
     if not names:
         raise ConfigError("serve takes runs; got none. Usage: etude serve RUNS... [options]")
     from etude.serving.clients import Listening

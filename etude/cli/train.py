@@ -24,15 +24,15 @@ from etude.base.other_libraries import INSTEAD, explain
 from etude.checkpoint import trust
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
+    STEPS,
     Display,
-    Quiet,
-    Verbose,
     asks_for_help,
     explorer,
     parse,
     run_arguments,
     shown,
     split_positionals,
+    takes,
     with_address,
 )
 from etude.cli.output import next_commands, say, used_by
@@ -122,7 +122,6 @@ def _conclude(finished: Finished, run: Run, schedule: Schedule, directory: Path)
     return 0
 
 
-STEPS = 100_000  # where neither the user nor a preset says how many
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
 OPTIONS = {  # for arguments of `Run` and the config that have another name here
     "environments": "--envs",
@@ -135,6 +134,16 @@ NETWORKS: dict[str, type[Mlp | Conv]] = {"mlp": Mlp, "conv": Conv}
 
 
 @dataclass(frozen=True)
+@takes(
+    "steps seed run_dir envs workers engine device target evaluate_every config",
+    learning="network optimizer adapt explorer start_from",
+    environment="policies env_arg wrapper drop frame_stack keep_info",
+    evaluation="evaluate_episodes evaluate_max_steps evaluate_steps evaluate_workers save_every",
+    machine="overlap ray devices compiled replay_folder",
+    data="data output output_format estimate_every estimate_data estimate_methods estimate_softened serve spaces "
+    "certificate key",
+    display="verbose quiet",
+)
 class Train:
     """Train ALGORITHM on ENV. Checkpoints, metrics and the learning curve go to a run directory.
 
@@ -144,55 +153,16 @@ class Train:
     """
 
     steps: int = STEPS  # environment steps of the run; gradient steps if it learns from --data alone
-    seed: int = 0  # of all random numbers: equal seeds give equal runs
-    run_dir: Path | None = None  # directory of the run; None: a new one in runs/
-    envs: int | None = None  # environments stepped in parallel; None: the preset's, or 1 off-policy and 8 otherwise
-    workers: int = 0  # worker processes that collect; 0: this process
-    engine: Literal["auto", "jax", "torch", "tensorflow"] = "auto"  # auto: the first one installed
-    device: str = "auto"  # auto, cpu, cuda, cuda:1
-    target: float | None = None  # stop when the mean return of an evaluation reaches it
     evaluate_every: int | None = None  # environment steps between evaluations; 0: never; None: 20 times or fewer
-    config: Path | None = None  # TOML or JSON file of hyperparameters, or a run's config.json; --set.* take precedence
-    # -- learning
-    network: Literal["auto", "mlp", "conv"] = "auto"  # configured by --set.network.*; auto: conv for images
-    optimizer: Literal["auto", "adam", "adamw", "rmsprop", "sgd", "lion"] = "auto"  # configured by --set.optimizer.*
     adapt: UseAppendAction[tuple[str, ...]] = ()  # SIGNAL:HYPERPARAMETER, such as ess:batch_size; adjusts the latter
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
     start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
-    # -- environment
     policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
-    env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
-    wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
-    drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
-    frame_stack: int | None = None  # frames in an observation of ENV; None: 4 for Atari games (ALE/...), else 1
     keep_info: UseAppendAction[tuple[str, ...]] = ()  # name of a number in info that becomes a metric of episodes
-    # -- evaluation
-    evaluate_episodes: int = 10  # whole episodes in an evaluation
-    evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 if ENV has no time limit
-    evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
-    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
-    save_every: int | None = None  # environment steps between checkpoints; None: a tenth of the run
-    # -- machine
-    overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    ray: str | None = None  # workers are Ray actors: local, auto or the address of a cluster; alone: local
-    devices: int | Literal["all"] | None = None  # devices to train on; torch: as many processes, from torchrun
-    compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
-    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
-    # -- data
-    data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
-    output: Path | None = None  # folder to record all episodes in
-    output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
-    estimate_every: int | None = None  # environment steps between off-policy estimates from recorded episodes
-    estimate_data: str | None = None  # their file; None: --data
+    estimate_data: str | None = None  # file of recorded episodes for --estimate-every; None: --data
     estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
     estimate_softened: float | None = None  # estimate the best actions softened by this; None: the best actions
-    serve: str | None = None  # listen at HOST:PORT for clients, which play in the place of ENV
     spaces: str | None = None  # of what the clients of --serve play: an environment that has them, or a JSON file
-    certificate: Path | None = None  # PEM file, for clients of --serve that connect over https
-    key: Path | None = None  # PEM file, of the certificate; None: it is in the same file
-    # -- display
-    verbose: Verbose = False  # print every event instead of a progress bar
-    quiet: Quiet = False  # print nothing but errors
 
 
 def asked(
@@ -392,14 +362,13 @@ def train(arguments: Sequence[str]) -> int:
     from etude.checkpoint.run_directory import RunDirectory
     from etude.run import Run
     from etude.training.assembly.replicas import check_launched, directory_for
-    from etude.training.description import EXECUTION, RunDescription
+    from etude.training.description import RunDescription
 
     algorithm, env, options, config = asked(arguments, Train, "train")
     display = shown(options)
     check_launched(options.devices)
     schedule = _schedule(options)
-    given = {name: getattr(options, name) for name in ("policies", "start_from", *EXECUTION) if name in vars(options)}
-    given |= run_arguments(options)
+    given = {**run_arguments(options), "policies": options.policies, "start_from": options.start_from}
     given |= {"config": config, "data": data_sources(options.data)}
     given["explorer"] = options.explorer and explorer(options.explorer)
     if options.adapt and config is None:

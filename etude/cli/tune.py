@@ -7,15 +7,17 @@ from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from tyro.conf import UseAppendAction
 
+import etude.tuning as tuning
 from etude.base.errors import ConfigError
 from etude.base.optimizers import OPTIMIZERS
 from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
+    STEPS,
     OfRuns,
     OfStudies,
     asks_for_help,
@@ -27,21 +29,20 @@ from etude.cli.options import (
     run_arguments,
     schedule,
     split_positionals,
+    takes,
     with_address,
 )
 from etude.cli.output import rows, say
-from etude.cli.train import STEPS, asked, data_sources
+from etude.cli.train import asked, data_sources
 
-if TYPE_CHECKING:
-    from etude.tuning import Sweep
-
-
-OF_STUDY = ("steps", "trials", "seeds", "folder", "seed", "workers")
+OF_STUDY = ("steps", "trials", "seeds", "folder")
 OF_TRIALS = ("evaluate_every", "evaluate_episodes", "target", "save_every")  # how they are trained
 SHOWN = 10  # configurations in the table at the end
 
 
 @dataclass(frozen=True)
+@takes("every steps target", further="evaluate_every evaluate_episodes save_every")
+@takes("min_steps reduction", of=tuning.ASHA)
 class Tune(OfStudies):
     """Search hyperparameters of ALGORITHM on ENV. The journal and a run directory for each trial go to a folder.
 
@@ -57,37 +58,27 @@ class Tune(OfStudies):
     seeds: tuple[int, ...] = (0,)  # of the trials of each configuration; its score is the mean over them
     scheduler: Literal["none", "asha", "median", "pbt"] = "none"  # which trials stop early or are copied
     search: Literal["auto", "random", "tpe", "gp"] = "auto"  # auto: the grid, or independent draws; tpe, gp: Optuna
-    min_steps: int | None = None  # asha: steps before the first comparison; None: by the number of configurations
-    reduction: int = 3  # asha: one in so many goes on
     every: int | None = None  # median, pbt: steps between two comparisons; None: every evaluation, a tenth of a trial
-    steps: int = STEPS  # environment steps of a trial
-    target: float | None = None  # a trial ends when the mean return of an evaluation reaches it
-    # -- further
     evaluate_every: int | None = None  # environment steps between evaluations of a trial; None: 20 times or fewer
-    evaluate_episodes: int = 10  # whole episodes in an evaluation
-    save_every: int | None = None  # environment steps between checkpoints of a trial; None: a tenth of it
 
 
 def tune(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
     if goes_on(arguments):
         options: Any = parse(Tune, with_address(arguments), "tune")
-        from etude.tuning import Study
-
         changed = resumed_options(options, arguments, ("device", "workers", "trials", "steps"))
         where = executor(options.jobs, options.devices, options.ray)
-        return _carry_out(Study.load(options.resume, trust=options.trust, jobs=where, **changed), options.quiet)
+        return _carry_out(tuning.Study.load(options.resume, trust=options.trust, jobs=where, **changed), options.quiet)
     algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
     from etude.training.description import config_for
-    from etude.tuning import Study, TrialTraining
 
     base = config_for(algorithm, env) if config is None else config
     given = {name: getattr(options, name) for name in OF_STUDY}
-    study = Study(
+    study = tuning.Study(
         algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
         jobs=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
-        training=TrialTraining(**{name: getattr(options, name) for name in OF_TRIALS}), **given,
-        **run_arguments(options),
+        training=tuning.TrialTraining(**{name: getattr(options, name) for name in OF_TRIALS}), **given,
+        **run_arguments(options, "ray", "devices"),
     )  # fmt: skip
     return _carry_out(study, options.quiet)
 
@@ -125,10 +116,8 @@ def _conclude(study: Any, quiet: bool) -> int:
     return 0
 
 
-def _space(options: Tune, base: Any) -> dict[str, Any]:
+def _space(options: Any, base: Any) -> dict[str, Any]:
     """The space that the options stand for; ConfigError for a hyperparameter that has none or several."""
-    from etude.tuning import Choice, Log, Uniform
-
     space: dict[str, Any] = {}
     for option, given in (("grid", options.grid), ("choice", options.choice)):
         for name, *texts in filter(None, given):
@@ -137,8 +126,8 @@ def _space(options: Tune, base: Any) -> dict[str, Any]:
                     f"--{option} {name}: expected at least one value, as in --{option} {name} 0.01 0.001."
                 )
             values = [_value(base, name, text) for text in texts]
-            _add(space, name, values if option == "grid" else Choice(tuple(values)))
-    for option, kind, intervals in (("uniform", Uniform, options.uniform), ("log", Log, options.log)):
+            _add(space, name, values if option == "grid" else tuning.Choice(tuple(values)))
+    for option, kind, intervals in (("uniform", tuning.Uniform, options.uniform), ("log", tuning.Log, options.log)):
         for name, low, high in intervals:
             _add(space, name, kind(_number(option, name, low), _number(option, name, high)))
     if not space:
@@ -174,34 +163,30 @@ def _number(option: str, name: str, text: str) -> float:
     return value
 
 
-def _scheduler(options: Tune) -> Any:
-    from etude.tuning import ASHA, PBT, MedianStopping
-
+def _scheduler(options: Any) -> Any:
     if options.scheduler == "asha":
-        return ASHA(options.min_steps, options.reduction)
+        return tuning.ASHA(options.min_steps, options.reduction)
     if options.scheduler == "median":
-        return MedianStopping(options.every)
-    return PBT(options.every) if options.scheduler == "pbt" else None
+        return tuning.MedianStopping(options.every)
+    return tuning.PBT(options.every) if options.scheduler == "pbt" else None
 
 
-def _search(options: Tune) -> Any:
-    from etude.tuning import OptunaSearch, RandomSearch
-
+def _search(options: Any) -> Any:
     if options.search == "auto":
         return None
-    return RandomSearch() if options.search == "random" else OptunaSearch(options.search)
+    return tuning.RandomSearch() if options.search == "random" else tuning.OptunaSearch(options.search)
 
 
 USAGE = "find lr|optimizer ALGORITHM ENV"
 
 
 @dataclass(frozen=True)
+@takes("seed")
 class FindOptions(OfRuns):
     """What both finders take."""
 
-    steps: int = 100_000  # environment steps at most
+    steps: int = STEPS  # environment steps at most
     episodes: int | None = None  # end after so many episodes; None: no limit
-    seed: int = 0  # of everything that is random
 
 
 @dataclass(frozen=True)
@@ -258,7 +243,7 @@ def find(arguments: Sequence[str]) -> int:
     from etude.run import Run
     from etude.training.description import RunDescription
 
-    given = {"config": config, "seed": options.seed, **run_arguments(options)}
+    given = {"config": config, **run_arguments(options)}
     with Run.of(RunDescription.of(algorithm, env, given)) as run:
         if what == "optimizer":
             return _find_optimizer(run, options)
@@ -278,9 +263,7 @@ def _of_training(arguments: Sequence[str]) -> list[str]:
 
 def _find_rate(run: Any, options: Any, training: list[str]) -> int:
     """training: the command that trains as the finder does."""
-    from etude.tuning import LRFinder
-
-    finder = LRFinder(run)
+    finder = tuning.LRFinder(run)
     found = finder.find(
         N=options.updates, window_size=options.window, start_lr=options.start_lr, end_lr=options.end_lr,
         episodes=options.episodes, steps=options.steps,
@@ -301,9 +284,7 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
 
 
 def _find_optimizer(run: Any, options: Any) -> int:
-    from etude.tuning import OptFinder
-
-    finder = OptFinder(run, [_candidate(text) for text in options.candidates])
+    finder = tuning.OptFinder(run, [_candidate(text) for text in options.candidates])
     logs = finder.find(episodes=options.episodes, metrics=options.metric, jobs=options.jobs, steps=options.steps)
     header, lines = finder.table()
     rows([header, *lines])
@@ -326,12 +307,11 @@ def _candidate(text: str) -> Any:
         ) from None
 
 
-OF_SWEEP = (
-    "steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every", "vectorization",
-)  # fmt: skip
+OF_SWEEP = ("steps", "folder", "processes", "evaluate_every", "evaluate_episodes", "save_every")
 
 
 @dataclass(frozen=True)
+@takes("seeds first_seed steps processes folder evaluate_every evaluate_episodes save_every", further="vectorization")
 class SweepOptions(OfRuns):
     """Train ALGORITHM on ENV with many seeds of one config. Each seed has a run directory in the folder of the sweep.
 
@@ -341,14 +321,9 @@ class SweepOptions(OfRuns):
 
     seeds: int = 10  # how many runs
     first_seed: int = 0  # of the first run; the others count on from it
-    steps: int = STEPS  # environment steps of each run
     processes: int | None = None  # that train; None: as many as there are cores, or 1 with --device cuda
-    folder: Path | None = None  # of the sweep; None: a new one in sweeps/
     evaluate_every: int | None = None  # environment steps between evaluations of a run; None: none, curves of training
-    evaluate_episodes: int = 10  # whole episodes in an evaluation
     save_every: int | None = None  # environment steps between checkpoints of a run; None: a quarter of it
-    # -- further
-    vectorization: Literal["auto", "loop", "native"] = "auto"  # native: one simulator for all runs of a process
 
 
 def sweep(arguments: Sequence[str]) -> int:
@@ -364,11 +339,10 @@ def sweep(arguments: Sequence[str]) -> int:
 
 def _carry_out_sweep(algorithm: str, env: str, options: Any, config: Any, arguments: Sequence[str]) -> int:
     from etude.report import SweepProgress
-    from etude.tuning import Sweep
 
     given = {name: getattr(options, name) for name in OF_SWEEP}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
-    with Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
+    with tuning.Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
         if options.quiet:
             sweep.run()
         else:
@@ -377,7 +351,7 @@ def _carry_out_sweep(algorithm: str, env: str, options: Any, config: Any, argume
         return _conclude_sweep(sweep, options, arguments)
 
 
-def _conclude_sweep(sweep: Sweep, options: Any, arguments: Sequence[str]) -> int:
+def _conclude_sweep(sweep: tuning.Sweep, options: Any, arguments: Sequence[str]) -> int:
     result = sweep.result
     code = INTERRUPTED if not sweep.finished else 1 if sweep.failed else 0
     paths = result.write()

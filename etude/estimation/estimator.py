@@ -43,29 +43,25 @@ class EstimateRequest:
     data: recorded episodes: the path of a file, a `Dataset` of `etude.offline`, or canonical episodes. None takes those
         that the run learns from, where it learns from recorded data alone.
     methods: names of `estimation.METHODS`, and "simulation", which plays episodes of the run's environment.
-    confidence: of the intervals.
-    gamma: the discount factor; None: the run's.
-    explore: estimate the policy that explores as in training, at the run's present step; else the best actions.
+    explore: as in training at the run's present step.
     explorer: estimate the policy of this explorer on the agent's output instead, such as `etude.explore.Boltzmann(1)`.
-    softened: estimate the best actions softened: of Discrete actions, a random one with this probability; of Box
-        actions, Gaussian noise with this standard deviation (actions are in [-1, 1]).
+    softened: of Discrete actions, a random one with this probability; of Box actions, Gaussian noise with this standard
+        deviation (actions are in [-1, 1]).
     model: what "dm", "dr" and "wdr" take values from: an `FQEConfig`; or an object with `q(observation, action)` and
         `v(observation)`, the values [M] of recorded steps under the target, in NumPy. None: `FQEConfig()`. "fqe" is the
         direct method with values of FQE.
-    episodes: of the simulation.
-    seed: of FQE and simulation; None: the run's.
     """
 
     data: Any = None
     methods: str | Iterable[str] = ("wis",)
-    confidence: float = 0.95
-    gamma: float | None = None
-    explore: bool = False
+    confidence: float = 0.95  # of the intervals
+    gamma: float | None = None  # discount factor; None: the run's
+    explore: bool = False  # estimate the policy that explores as in training, not the best actions
     explorer: Any = None
-    softened: float | None = None
+    softened: float | None = None  # estimate the best actions, softened: random with this probability (Box: Gaussian)
     model: Any = None
-    episodes: int = 100
-    seed: int | None = None
+    episodes: int = 100  # of the simulation
+    seed: int | None = None  # of resampling, critic and simulation; None: the run's
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "methods", chosen(self.methods))

@@ -32,15 +32,15 @@ class Execution:
         returns those to learn from. Reported returns stay the environment's.
     """
 
-    seed: int = 0
+    seed: int = 0  # of all random numbers: equal seeds give equal runs
     engine: str = "auto"  # auto, jax, torch, tensorflow
     device: str = "auto"  # auto, cpu, cuda, cuda:1
-    compiled: bool = False  # torch only: compile the learn step; slow to start, faster then
+    compiled: bool = False  # torch only: compile the learning step (slower start, faster steps)
     environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
-    workers: int = 0  # processes that collect for this one; 0: it collects itself
+    workers: int = 0  # worker processes that collect; 0: this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    vectorization: Vectorization = "auto"  # auto, loop, native: see envs.make_environments
-    replay_folder: str | None = None  # keep the replay in files there, for one that is larger than memory
+    vectorization: Vectorization = "auto"  # native: one simulator for all environments of a process
+    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes
     devices: int | str | None = None  # to train on, or "all"; each has a part of every batch; None: one
@@ -102,7 +102,7 @@ class Environment:
     env: Any
     args: dict[str, Any] | None = None
     wrappers: Iterable[Any] | None = None
-    frame_stack: int | None = None
+    frame_stack: int | None = None  # frames in an observation; None: 4 for Atari games (ALE/...), else 1
 
     @classmethod
     def of(cls, made: Any) -> Self:

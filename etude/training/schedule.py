@@ -103,16 +103,16 @@ class Schedule:
     """When a run evaluates, estimates and saves, and how long it is, in environment steps."""
 
     evaluate_every: int | None = None  # None: only when asked
-    evaluate_episodes: int = 10
-    target: float | None = None  # stop when the mean return of an evaluation reaches this
+    evaluate_episodes: int = 10  # whole episodes in an evaluation
+    target: float | None = None  # stop when the mean return of an evaluation reaches it
     save_every: int | None = None  # None: only at the end
-    evaluate_max_steps: int | None = None  # of an episode; None: 10,000 where the environment declares no time limit
+    evaluate_max_steps: int | None = None  # step limit of an evaluation episode; None: 10,000 without a time limit
     evaluate_share: float | None = None  # of the run's steps that evaluations may take, but for the last; None: any
     evaluate_env: Any = None  # another environment of the same spaces to evaluate on, not saved; None: the run's own
     evaluate_steps: int | None = None  # environment steps that the episodes of an evaluation take at least; None: any
-    evaluate_workers: int = 0  # processes that play evaluations while training goes on; 0: it waits for them
+    evaluate_workers: int = 0  # processes that evaluate while training goes on; 0: training waits for evaluations
     evaluate: Any = None  # a function of the run in the place of episodes, not saved; see docs/training.md
-    estimate_every: int | None = None  # None: only when asked
+    estimate_every: int | None = None  # steps between off-policy estimates from recorded episodes; None: when asked
     estimate: Any = None  # a dict of arguments of `etude.estimate`, such as data and methods; None: its defaults
     total: int | None = None  # steps of the whole run, over which its schedules go; None: those asked for so far
 

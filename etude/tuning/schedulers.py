@@ -46,8 +46,8 @@ class ASHA:
 
     grows: ClassVar[tuple[str, ...]] = ("configurations",)  # rungs are parts of the steps
 
-    min_steps: int | None = None
-    reduction: int = 3
+    min_steps: int | None = None  # asha: steps before the first comparison; None: by the number of configurations
+    reduction: int = 3  # asha: one in so many goes on
 
     def __post_init__(self) -> None:
         checks.declared(self)

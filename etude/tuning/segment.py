@@ -57,7 +57,6 @@ class TrialTraining:
         of these episodes; None: each trial its own.
     target: a trial is finished when the mean return of an evaluation reaches it.
     save_every: steps between checkpoints within a segment; None: a tenth.
-    shared_replay: trials, off-policy and one after the other in this process, store into one replay.
     callbacks: called with nothing for each trial, returns callbacks of its run, which live until it is over, or goes on
         in another process. Sent to worker processes, and not stored.
     fit: what a trial that begins as a copy restores of the state of its parent; see `Fit`.
@@ -70,7 +69,7 @@ class TrialTraining:
     evaluate_seed: int | None = None
     target: float | None = None
     save_every: int | None = None
-    shared_replay: bool = False
+    shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     callbacks: Callable[[], Any] | None = None
     fit: Fit = unchanged
     train: Train = train_on

@@ -6,13 +6,17 @@ import subprocess
 import sys
 import types
 import typing
+from pathlib import Path
 
 import pytest
 
 from etude import cli
 from etude.algorithms import ALGORITHMS
 from etude.base.optimizers import OPTIMIZERS
-from etude.cli.options import field_comments
+from etude.cli import board, evolve, export, import_model, looking, resume, runs, serve, train, tune
+from etude.cli.options import Shared, field_comments
+from etude.cli.resume import Resume
+from etude.cli.serve import Serve
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
 
@@ -74,6 +78,41 @@ def test_help_has_ten_options_first_and_all_by_group_where_it_is_asked_for(capsy
     for command, group in {"evolve dqn CartPole-v1": "mutations.step", "tune": "engine", "sweep": "wrapper"}.items():
         short, whole = (options(told(command, capsys, monkeypatch, more=more)) for more in ([], ["all"]))
         assert group not in short and group in whole
+
+
+def flags(kind, prefix="--"):
+    """Every flag of a dataclass of options, with what it is when it is left out."""
+    for field in sorted(dataclasses.fields(kind), key=lambda field: field.name):
+        default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+        if dataclasses.is_dataclass(default):
+            yield from flags(type(default), f"{prefix}{field.name}.")
+        else:
+            yield f"{prefix}{field.name}={default!r}".replace(" ", "")
+
+
+def test_the_flags_that_users_type_and_their_defaults_are_those_that_are_written_down():
+    """A flag that is renamed, or that comes or goes with a field of what it is taken from, changes flags.txt."""
+    modules = (board, evolve, export, import_model, looking, resume, runs, serve, train, tune)
+    kinds = [kind for module in modules for kind in vars(module).values()
+             if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__]  # fmt: skip
+    found = [f"{kind.__name__} {' '.join(flags(kind))}".rstrip() for kind in kinds if kind.__name__ != "FindOptions"]
+    assert found == (Path(__file__).parent / "flags.txt").read_text().splitlines()
+
+
+def test_an_option_is_taken_as_it_is_declared_once():
+    taken = {field.name: field for field in dataclasses.fields(Resume)}
+    assert taken["replay_folder"].default is None and taken["engine"].default is None
+    told = field_comments(Resume)
+    assert told["replay_folder"] == "memory-map the replay buffer here when it exceeds RAM; None: as before"
+    assert told["key"] == field_comments(Shared)["key"] == field_comments(Serve)["key"]
+    assert told["steps"].startswith("environment steps of the whole run")  # its own
+
+
+@pytest.mark.parametrize("what", ["lr", "optimizer"])
+def test_a_finder_lists_the_options_of_its_search_first(what, capsys, monkeypatch):
+    found = options(told(f"find {what} dqn CartPole-v1", capsys, monkeypatch))
+    assert found["steps"].startswith("environment steps") and "set.gamma" in found
+    assert list(found).index("updates" if what == "lr" else "candidates") < list(found).index("seed")
 
 
 @pytest.mark.parametrize(("command", "first"), [("tune", "grid"), ("evolve", "population"), ("sweep", "seeds")])

@@ -32,13 +32,11 @@ def fitness_of(history: Sequence[float], over_last: int) -> float:
 class Tournament:
     """Tournament selection: each place of the next generation goes to the best of `size` members that are drawn with
     replacement. Goldberg & Deb 1991, "A comparative analysis of selection schemes used in genetic algorithms".
-
-    elitism: the best member keeps its place, unchanged. over_last: fitness is the mean of so many last values.
     """
 
     size: int = 2
-    elitism: bool = True
-    over_last: int = 1
+    elitism: bool = True  # the best member goes on unchanged
+    over_last: int = 1  # fitness is the mean of so many last evaluations
 
     def __post_init__(self) -> None:
         checks.declared(self)

@@ -43,30 +43,24 @@ class Mutations:
 
     none, architecture, parameters, activation, hyperparameters: relative probabilities of the kinds of mutation. A kind
         that is impossible, as everything is at its limit, is drawn anew.
-    new_layer: the probability that a mutation of the architecture adds or removes a layer or changes a kernel; else it
-        adds or removes units.
     select: the hyperparameters that are mutated; (): those of learning_rate, batch_size, minibatch_size and
         train_every that the config has. limits: the (smallest, largest) value of a hyperparameter, by name; needed for
         others than these four.
-    step: standard deviation of the logarithm of the factor by which a hyperparameter changes. Whole numbers are rounded
-        up or down at random, so that small ones can grow, too.
-    strength: standard deviation of the noise on a parameter, relative to its absolute value.
-    activations: the activation functions that are drawn from.
-    network: limits of the architecture.
+    step: whole numbers are rounded up or down at random, so that small ones can grow, too.
     """
 
-    none: float = 0.4
-    architecture: float = 0.2
-    new_layer: float = 0.2
-    parameters: float = 0.2
-    activation: float = 0.0
-    hyperparameters: float = 0.2
+    none: float = 0.4  # of a copy without mutation
+    architecture: float = 0.2  # of a change of layers, units, filters or kernels
+    new_layer: float = 0.2  # probability that this adds or removes a layer or changes a kernel
+    parameters: float = 0.2  # of noise on the weights of the acting network
+    activation: float = 0.0  # of another activation function
+    hyperparameters: float = 0.2  # of a step of one hyperparameter
     select: tuple[str, ...] | list[str] = ()
-    strength: float = 0.1
+    strength: float = 0.1  # standard deviation of the noise, relative to each weight
     limits: dict[str, tuple[float, float]] = field(default_factory=dict)
-    step: float = 0.2
-    activations: tuple[str, ...] | list[str] = ("relu", "elu", "gelu")
-    network: ArchitectureLimits = ArchitectureLimits()
+    step: float = 0.2  # standard deviation of the logarithm of the factor by which one changes
+    activations: tuple[str, ...] | list[str] = ("relu", "elu", "gelu")  # that are drawn from
+    network: ArchitectureLimits = ArchitectureLimits()  # (smallest, largest) architecture
 
     def __post_init__(self) -> None:
         checks.not_negative(self, "none", "architecture", "parameters", "activation", "hyperparameters", "strength")
