@@ -85,6 +85,8 @@ TABLE = (
     Row("r2d2", WITHOUT_VELOCITIES, 475),
     Row("gail", "CartPole-v1", 475),
     Row("airl", "CartPole-v1", 475),
+    Row("qmix", "etude.examples.two_step_game:TwoStepGame", 16),  # 8 for each of two agents; sums of values find 7
+    Row("vdn", "etude.examples.two_step_game:TwoStepGame", 14),
 )
 LONG = (
     Row("sac", "LunarLanderContinuous-v3", 260),

@@ -35,7 +35,7 @@ ROLLED: dict[str, Any] = {
     "normalize_observation": False,
     "normalize_reward": False,
 }
-ALGORITHMS = ("mappo", "maddpg", "matd3")
+ALGORITHMS = ("mappo", "maddpg", "matd3", "qmix", "vdn")
 ROWS: dict[str, tuple[str, Any]] = {
     "dqn, each its own": (
         "dqn",

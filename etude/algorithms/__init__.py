@@ -31,6 +31,7 @@ from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.pqn import PQN, PQNConfig
+from etude.algorithms.qmix import QMIX, QMIXConfig, VDNConfig
 from etude.algorithms.qr_dqn import QRDQN, QRDQNConfig
 from etude.algorithms.r2d2 import R2D2, R2D2Config
 from etude.algorithms.rebrac import ReBRAC, ReBRACConfig
@@ -85,6 +86,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "matd3": (MADDPG, MATD3Config),
     "ppo": (PPO, PPOConfig),
     "pqn": (PQN, PQNConfig),
+    "qmix": (QMIX, QMIXConfig),
     "qr_dqn": (QRDQN, QRDQNConfig),
     "r2d2": (R2D2, R2D2Config),
     "rainbow": (C51, RainbowConfig),
@@ -98,10 +100,11 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "td3": (TD3, TD3Config),
     "td3_bc": (TD3BC, TD3BCConfig),
     "tqc": (TQC, TQCConfig),
+    "vdn": (QMIX, VDNConfig),
 }
 
 
-OTHER_NAMES = {"pg": "reinforce"}  # that algorithms go by elsewhere
+OTHER_NAMES = {"ippo": "ppo", "pg": "reinforce"}  # that algorithms go by elsewhere
 
 
 def named(name: str) -> str:
@@ -194,6 +197,8 @@ __all__ = [
     "PPOConfig",
     "PQN",
     "PQNConfig",
+    "QMIX",
+    "QMIXConfig",
     "QRDQN",
     "QRDQNConfig",
     "R2D2",
@@ -220,6 +225,7 @@ __all__ = [
     "TQC",
     "TQCConfig",
     "UnrollsConfig",
+    "VDNConfig",
     "find",
     "named",
     "for_several",

@@ -19,7 +19,7 @@ from etude.base import checks
 from etude.base.data import Batch
 from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
-from etude.base.spaces import Box, Dict, Space, Spaces
+from etude.base.spaces import Box, Dict, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.multi_agent.joint import AGENTS, present_for, split_actions
@@ -27,8 +27,6 @@ from etude.multi_agent.policies import (
     CRITIC_READS,
     CentralisedCritics,
     filled,
-    identified,
-    identified_space,
     stacked,
     stacked_batch,
     unstacked,
@@ -76,11 +74,12 @@ class MAPPO(CentralisedCritics):
         self.objective: ClippedObjective = ClippedObjective()
         for policy, names in self.driven.items():
             own = self.agents[names[0]]
-            seen = self._space(own.observation, names, self.policies.identity)
+            seen = self.policy_space(own.observation, names)
             self.heads[policy] = policy_for(self.config, Spaces(seen, own.action))
             parts = self.heads[policy].make(make, self.config.actor_network, self.config.initial_log_std)
             # The critic of several agents always gets the identity of the agent.
-            parts["critic"] = make(self.config.critic_network, self._space(everything, names, True), outputs=1)
+            seen = self.policy_space(everything, names, identity=True)
+            parts["critic"] = make(self.config.critic_network, seen, outputs=1)
             self.give(policy, {f"model.{name}": part for name, part in parts.items()})
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
@@ -118,7 +117,7 @@ class MAPPO(CentralisedCritics):
 
     def _policy(self, policy: str, seen: Tree) -> Any:
         """The distributions of a policy's agents, stacked."""
-        return self._head(policy, self._stacked([seen[name] for name in self.driven[policy]], self.policies.identity))
+        return self._head(policy, self.policy_inputs(seen, self.driven[policy]))
 
     def _head(self, policy: str, own: Tree) -> Any:
         parts = {name.removeprefix("model."): part for name, part in getattr(self, policy).items()}
@@ -126,20 +125,10 @@ class MAPPO(CentralisedCritics):
 
     def _value(self, policy: str, everything: dict[str, Tree]) -> Any:
         """The values of a policy's agents, stacked."""
-        own = self._stacked([everything[name] for name in self.driven[policy]], True)
+        own = self.policy_inputs(everything, self.driven[policy], identity=True)
         return getattr(self, policy)["model.critic"](own)[:, 0]
 
     def _everything(self, observation: Tree) -> dict[str, Tree]:
         """What the critic reads for each agent."""
         seen = self.critic_observation(self.normaliser(observation))
         return {name: {"all": seen, "there": present_for(observation, i)} for i, name in enumerate(self.agents)}
-
-    @staticmethod
-    def _space(space: Space, names: tuple[str, ...], identity: bool) -> Space:
-        return identified_space(space, len(names)) if identity and len(names) > 1 else space
-
-    @staticmethod
-    def _stacked(parts: list[Tree], identity: bool) -> Tree:
-        if identity and len(parts) > 1:
-            parts = [identified(part, i) for i, part in enumerate(parts)]
-        return stacked(parts)

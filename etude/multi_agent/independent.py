@@ -21,8 +21,6 @@ from etude.multi_agent.policies import (
     MultiAgent,
     active_mean,
     filled,
-    identified,
-    identified_space,
     stacked,
     stacked_batch,
     unstacked,
@@ -68,15 +66,13 @@ class Independent(MultiAgent):
         assert spaces.agents is not None
         names = self.policies.driven(spaces.agents)[policy]
         own = spaces.agents[names[0]]
-        if self._tells_identity(names):
-            return Spaces(identified_space(own.observation, len(names)), own.action)
-        return own
+        return Spaces(self.policy_space(own.observation, names), own.action)
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         seen = self.normaliser(observation)[AGENTS]
         found: dict[str, Any] = {}
         for policy, names in self.driven.items():
-            output = self._of(policy).act(self._stacked(seen, names))
+            output = self._of(policy).act(self.policy_inputs(seen, names))
             found |= dict(zip(names, unstacked(output, len(names)), strict=True))
         return tuple(found[name] for name in self.agents)
 
@@ -88,7 +84,7 @@ class Independent(MultiAgent):
         seen = self.normaliser(observation)[AGENTS]
         found: dict[str, Any] = {}
         for policy, names in self.driven.items():
-            value = self._of(policy).value(self._stacked(seen, names))
+            value = self._of(policy).value(self.policy_inputs(seen, names))
             found |= dict(zip(names, unstacked(value, len(names)), strict=True))
         return ops.stack([found[name] for name in self.agents], -1)
 
@@ -131,9 +127,9 @@ class Independent(MultiAgent):
         actions, order, found = split_actions(self.agents, batch.sampled_action), list(self.agents), {}
         for policy, names in self.driven.items():
             own = {
-                "observation": self._stacked(seen, names),
+                "observation": self.policy_inputs(seen, names),
                 "action": stacked([actions[name] for name in names]),
-                "next_observation": None if following is None else self._stacked(following, names),
+                "next_observation": None if following is None else self.policy_inputs(following, names),
             }
             start = f"{policy}."
             drawn = {name.removeprefix(start): each for name, each in noise.items() if name.startswith(start)}
@@ -154,11 +150,3 @@ class Independent(MultiAgent):
         for name, part in getattr(self, policy).items():
             put_part(own, name, part)
         return own
-
-    def _stacked(self, seen: dict[str, Tree], names: tuple[str, ...]) -> Tree:
-        if self._tells_identity(names):
-            return stacked([identified(seen[name], i) for i, name in enumerate(names)])
-        return stacked([seen[name] for name in names])
-
-    def _tells_identity(self, names: tuple[str, ...]) -> bool:
-        return self.policies.identity and len(names) > 1

@@ -123,6 +123,17 @@ class MultiAgent(Agent):
         seen = self.normaliser.part((AGENTS, agent), observation)
         return policy, identified(seen, names.index(agent)) if self.policies.identity and len(names) > 1 else seen
 
+    def policy_space(self, space: Space, names: Sequence[str], identity: bool = False) -> Space:
+        """The space of what a policy reads for each of its agents. identity: it always reads which one that is."""
+        return identified_space(space, len(names)) if (identity or self.policies.identity) and len(names) > 1 else space
+
+    def policy_inputs(self, seen: Mapping[str, Tree], names: Sequence[str], identity: bool = False) -> Tree:
+        """What a policy reads for each of its agents, stacked, from what is seen by name."""
+        parts = [seen[name] for name in names]
+        if (identity or self.policies.identity) and len(names) > 1:
+            parts = [identified(part, i) for i, part in enumerate(parts)]
+        return stacked(parts)
+
     @property
     def reads_state(self) -> bool:
         """Whether its losses read the environment's global state, `state()`."""

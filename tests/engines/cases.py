@@ -41,6 +41,7 @@ from etude.algorithms import (
     MATD3Config,
     PPOConfig,
     PQNConfig,
+    QMIXConfig,
     QRDQNConfig,
     R2D2Config,
     RainbowConfig,
@@ -54,6 +55,7 @@ from etude.algorithms import (
     TD3BCConfig,
     TD3Config,
     TQCConfig,
+    VDNConfig,
     find,
 )
 from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
@@ -120,6 +122,9 @@ TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBin
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
+MIXED_STATES = QMIXConfig(
+    network=NARROW, mixing_units=4, hypernetwork=Mlp(()), critic_reads="state", normalize_observation=True
+)
 CASES = [
     Case("dqn", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=NARROW, double=False)),
     Case("double dqn, masked", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=NARROW, double=True)),
@@ -333,6 +338,10 @@ CASES = [
     ),
     Case("maddpg, state", "maddpg", STATED, MADDPGConfig(network=NARROW, critic_reads="state")),
     Case("matd3, state", "matd3", ARMS_STATED, MATD3Config(network=NARROW, critic_reads="state")),
+    Case("qmix", "qmix", PAIR, QMIXConfig(network=NARROW, mixing_units=4)),
+    Case("vdn", "vdn", PAIR, VDNConfig(network=NARROW, double=False)),
+    Case("qmix, shared, state", "qmix", STATED, MIXED_STATES, Policies("shared", identity=True)),
+    Case("qmix, noisy", "qmix", PAIR, QMIXConfig(network=Mlp((16,), noisy=0.5), mixing_units=4)),
 ]
 
 

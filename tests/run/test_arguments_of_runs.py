@@ -35,6 +35,7 @@ def test_a_config_is_the_preset_with_changes():
     expected = {**preset.config, "learning_rate": 1e-3}
     assert {name: getattr(config, name) for name in expected} == expected
     assert etude.config("dqn") == DQNConfig()
+    assert etude.config("ippo", "CartPole-v1") == etude.config("ppo", "CartPole-v1")
     assert etude.config("pg", "CartPole-v1") == etude.config("reinforce", "CartPole-v1") != etude.config("pg")
 
 

@@ -10,7 +10,7 @@ from several_worlds import Coming, Counting, Hidden, Meeting
 
 import etude
 from etude import Mlp, Run
-from etude.algorithms import DQN, MAPPO, MADDPGConfig, MAPPOConfig, MATD3Config
+from etude.algorithms import DQN, MAPPO, MADDPGConfig, MAPPOConfig, MATD3Config, QMIXConfig
 from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.envs import make_environments, with_global_state
 from etude.multi_agent import League
@@ -21,6 +21,7 @@ CONFIGS = {
     "mappo": MAPPOConfig(network=Mlp((4,)), rollout_length=16, minibatch_size=16, epochs=1, critic_reads="state"),
     "maddpg": MADDPGConfig(**OFF_POLICY),
     "matd3": MATD3Config(**OFF_POLICY, n_step=2),
+    "qmix": QMIXConfig(**OFF_POLICY, n_step=2, priority_exponent=0.6, normalize_observation=True),
 }
 
 
@@ -195,7 +196,7 @@ def test_a_state_that_is_not_of_its_space_ends_the_run_saved(wrong, message, tmp
 
 
 def test_what_critics_read_is_one_of_two():
-    for config in (MAPPOConfig, MADDPGConfig, MATD3Config):
+    for config in (MAPPOConfig, MADDPGConfig, MATD3Config, QMIXConfig):
         with pytest.raises(ConfigError, match=r"critic_reads = 'all'; expected 'observations' or 'state'"):
             config(critic_reads="all")
 

@@ -10,7 +10,7 @@ from several_worlds import DoorsAlone, DoorsByMethod, DoorsInTurns, DoorsTogethe
 
 import etude
 from etude import Mlp, Recurrent, Run
-from etude.algorithms import DQN, PPO, MADDPGConfig, MAPPOConfig, RecurrentPPOConfig
+from etude.algorithms import DQN, PPO, MADDPGConfig, MAPPOConfig, QMIXConfig, RecurrentPPOConfig
 from etude.base.errors import EnvironmentFault, SpaceError
 from etude.envs import examine, make_environment, make_environments
 from etude.multi_agent import League
@@ -41,6 +41,7 @@ CONFIGS = {
     "recurrent_ppo": RECURRENT,
     "mappo": MAPPOConfig(network=Mlp((4,)), rollout_length=16, minibatch_size=32, epochs=1),
     "maddpg": MADDPGConfig(network=Mlp((4,)), learning_starts=16, train_every=8, batch_size=8),
+    "qmix": QMIXConfig(network=Mlp((4,)), learning_starts=16, train_every=8, batch_size=8),
 }
 
 
@@ -91,11 +92,11 @@ def test_a_mask_in_an_info_goes_before_that_of_the_method():
 @pytest.mark.parametrize("name", SEVERAL)
 @pytest.mark.parametrize(
     ("algorithm", "policies", "workers"),
-    [("dqn", "each", 0), ("ppo", "shared", 0), ("mappo", "shared", 0), ("maddpg", "each", 0)],
+    [("dqn", "each", 0), ("ppo", "shared", 0), ("mappo", "shared", 0), ("maddpg", "each", 0), ("qmix", "shared", 0)],
 )
 def test_several_agents_never_make_an_illegal_move(name, algorithm, policies, workers, tmp_path):
-    if algorithm == "maddpg" and "turns" in name:
-        pytest.skip("MADDPG takes simultaneous actions")
+    if algorithm in ("maddpg", "qmix") and "turns" in name:
+        pytest.skip("it takes simultaneous actions")
     with made(algorithm, SEVERAL[name], tmp_path / "moves", policies=policies, workers=workers) as run:
         run.train(180)
         run.evaluate(episodes=3)

@@ -40,10 +40,10 @@ EVERY_ALGORITHM = {  # that learns online by gradients, and is not yet above
     "r2d2": {"learning_starts": 100, "network": etude.Recurrent(etude.Mlp((8,)), 8)},
     **dict.fromkeys(("ddpg", "td3", "apex_ddpg"), OFF_POLICY),
     "mappo": {"rollout_length": 8, "minibatch_size": 16, "epochs": 2},
-    **dict.fromkeys(("maddpg", "matd3"), OFF_POLICY),
+    **dict.fromkeys(("maddpg", "matd3", "qmix", "vdn"), OFF_POLICY),
 }
 ENVIRONMENTS = dict.fromkeys(("sac", "ddpg", "td3", "apex_ddpg"), "Pendulum-v1")
-ENVIRONMENTS |= dict.fromkeys(("mappo", "maddpg", "matd3"), "mpe2:simple_spread_v3")
+ENVIRONMENTS |= dict.fromkeys(("mappo", "maddpg", "matd3", "qmix", "vdn"), "mpe2:simple_spread_v3")
 
 
 def steps_of(algorithm):

@@ -81,6 +81,8 @@ def test_an_agent_of_a_shared_policy_is_told_which_one_it_is(tmp_path):
             None,
             "MADDPG.s critics take the simultaneous actions of all agents; in this environment they take turns",
         ),
+        ("qmix", Counting, None, "QMIX and VDN value the simultaneous actions of all agents; .* take turns"),
+        ("vdn", Mixed, None, "QMIX needs Discrete actions"),
         ("maddpg", Meeting, "shared", "MADDPG trains a policy for each agent"),
     ],
 )

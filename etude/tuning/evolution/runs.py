@@ -98,7 +98,7 @@ def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -
         state = {**state, "replay": {**state["replay"], "ring": own}}
     if not in_numpy(layout):  # modules of the user's own, whose architecture no mutation changes
         return {**state, "engine": transfer(state["engine"], layout, layout, mutation)}
-    agent = copy.copy(layout.agent)
+    agent = copy.copy(child.agent)
     agent.config = before
     parent = NumpyEngine(agent, engine.spaces)
     parent.load(state["engine"]["values"])

@@ -1013,3 +1013,49 @@ def maddpg(given: Numbers, batch: Any) -> Any:
         losses[f"{name}.critic"], metrics[f"{name}.q_value"], _ = ensemble_loss(found)
         losses[f"{name}.actor"] = average(found, lambda row: row.w * row.actor)
     return losses, metrics, errors
+
+
+def qmix(given: Numbers, batch: Any) -> Any:
+    """Rashid et al. 2018, equations 4 to 6; Sunehag et al. 2017 where values are summed."""
+    c, spaces, found = given.c, spaces_of(given), []
+    errors = np.zeros(len(batch.weight))
+
+    def values(part: str, observation: Any) -> dict[str, np.ndarray]:
+        q = {}
+        for policy, names in given.driven.items():
+            for place, name in enumerate(names):
+                identity = np.eye(len(names))[place] if given.identity and len(names) > 1 else np.zeros(0)
+                seen = vector(spaces[name][0], observation["agents"][name], given.moments, f"agents.{name}")
+                q[name] = given.net(f"{policy}.{part}", np.concatenate([identity, seen]))
+        return q
+
+    def mixed(mixer: str, qs: np.ndarray, observation: Any) -> float:
+        if c.mixer == "sum":
+            return float(sum(qs))
+        seen = np.concatenate([everything(given, observation), there(observation)])
+        made = {name: given.net(f"{mixer}.{name}", seen) for name in ("weight", "bias", "last_weight", "last_bias")}
+        hidden = np.array(made["bias"])
+        for u in range(c.mixing_units):
+            hidden[u] += sum(q * abs(made["weight"][i * c.mixing_units + u]) for i, q in enumerate(qs))
+            hidden[u] = hidden[u] if hidden[u] > 0 else math.expm1(hidden[u])
+        return float(sum(hidden * np.abs(made["last_weight"])) + made["last_bias"][0])
+
+    for b in range(len(batch.weight)):
+        active = batch.extras["active"][b]
+        if not active.any():
+            continue
+        observation, following = tree_row(batch.observation, b), tree_row(batch.next_observation, b)
+        q, next_q, online = values("q", observation), values("q_target", following), values("q", following)
+        taken, chosen, best_next, here = actions_of(given, batch.action[b]), [], [], there(following)
+        for i, name in enumerate(spaces):
+            own = following["agents"][name]
+            choice = best((online if c.double else next_q)[name], own.get("action_mask"))
+            chosen.append(active[i] * q[name][taken[name]])
+            best_next.append(here[i] * next_q[name][choice])
+        row = SimpleNamespace(w=float(batch.weight[b]), q=mixed("mixer", np.array(chosen), observation))
+        reward = np.mean([r for r, acts in zip(batch.reward[b], active, strict=True) if acts])
+        discount = max(d for d, acts in zip(batch.discount[b], active, strict=True) if acts)
+        errors[b] = row.error = reward + discount * mixed("mixer_target", np.array(best_next), following) - row.q
+        found.append(row)
+    loss = average(found, lambda row: row.w * half_square(row.error))
+    return {"q": loss}, {"q_value": average(found, lambda row: row.q)}, errors

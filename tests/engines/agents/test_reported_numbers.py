@@ -91,6 +91,9 @@ TRUTH = {
     "maddpg discrete": slow.maddpg,
     "maddpg, state": slow.maddpg,
     "matd3": slow.maddpg,
+    "qmix": slow.qmix,
+    "qmix, shared, state": slow.qmix,
+    "vdn": slow.qmix,
 }
 CASE = {case.name: case for case in CASES}
 SEVERAL = ["ppo, several", "matd3", "dqn, several", "td3, several", "mappo", "mappo, shared", "maddpg discrete"]

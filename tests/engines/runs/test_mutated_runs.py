@@ -26,6 +26,7 @@ CASES = {
     "sac": ("Pendulum-v1", {"network": Mlp((16, 16), "gelu"), **OFTEN}),
     "ppo": ("CartPole-v1", {"network": Mlp((16, 16), "tanh"), "rollout_length": 32}),
     "recurrent_ppo": ("CartPole-v1", {"network": Recurrent(Mlp((16,)), 16), "rollout_length": 32}),
+    "qmix": ("etude.examples.two_step_game:TwoStepGame", {"network": Mlp((16, 16)), "mixing_units": 4, **OFTEN}),
 }
 
 
@@ -37,7 +38,7 @@ def only(kind, **more):
 VARIANTS = [pytest.param(name, marks=pytest.mark.variant) for name in ("ppo", "sac", "recurrent_ppo")]
 
 
-@pytest.mark.parametrize("algorithm", ["dqn", *VARIANTS])
+@pytest.mark.parametrize("algorithm", ["dqn", "qmix", *VARIANTS])
 def test_a_mutated_run_goes_on_with_all_that_its_parent_learned(engine_name, algorithm):
     env, config = CASES[algorithm]
     rng = np.random.default_rng(4)

@@ -10,7 +10,17 @@ from several_worlds import SIGN, Coming, Counting, Dominant, Hidden, Leaving, Me
 
 import etude
 from etude import Mlp, Policies, Run
-from etude.algorithms import A2CConfig, DQNConfig, MADDPGConfig, MAPPOConfig, MATD3Config, PPOConfig, SACConfig
+from etude.algorithms import (
+    QMIX,
+    A2CConfig,
+    DQNConfig,
+    MADDPGConfig,
+    MAPPOConfig,
+    MATD3Config,
+    PPOConfig,
+    QMIXConfig,
+    SACConfig,
+)
 from etude.base import trees
 from etude.base.events import Collected
 from etude.envs import make_environments, with_global_state
@@ -42,7 +52,7 @@ MAPPO = MAPPOConfig(
     entropy_coefficient=0.0,
 )
 CENTRAL = {**OFF_POLICY, **OFTEN, "tau": 0.05}
-OFF = ("dqn", "sac", "maddpg", "matd3")
+OFF = ("dqn", "sac", "maddpg", "matd3", "qmix")
 CONFIGS = {
     "dqn": DQN,
     "ppo": PPO,
@@ -50,6 +60,7 @@ CONFIGS = {
     "sac": SAC,
     "maddpg": MADDPGConfig(**CENTRAL),
     "matd3": MATD3Config(**CENTRAL),
+    "qmix": QMIXConfig(**OFF_POLICY, **OFTEN, target_update_every=20, epsilon=0.5, mixing_units=4),
 }
 
 
@@ -111,6 +122,7 @@ TOGETHER = {
     "mappo": ("mappo", False, "shared", 1_500),
     "maddpg": ("maddpg", False, None, 700),
     "matd3": ("matd3", True, None, 1_500),
+    "qmix": ("qmix", False, "shared", 1_000),
 }
 
 
@@ -119,6 +131,20 @@ def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine
     algorithm, continuous, policies, steps = TOGETHER[name]
     run = trained(algorithm, partial(Meeting, continuous), engine_name, steps, policies)
     assert run.evaluate(episodes=20).mean > 1.85
+
+
+@pytest.mark.parametrize(("algorithm", "earned"), [pytest.param("vdn", 7, marks=pytest.mark.variant), ("qmix", 8)])
+def test_mixed_values_find_what_their_sum_does_not(algorithm, earned, engine_name):
+    """The two-step game with the presets, of which these are the paper's figures."""
+    with Run(algorithm, "etude.examples.two_step_game:TwoStepGame", engine=engine_name, seed=1) as run:
+        run.train(3_000)
+        assert run.evaluate(episodes=1).mean_by_agent == {"agent_0": earned, "agent_1": earned}
+
+
+def test_a_team_is_worth_what_goes_on_of_it():
+    status = np.array([[1, 1], [1, 2], [1, 3], [3, 3], [2, 3], [0, 3], [2, 2]])
+    expected = [[1, 1], [1, 0], [1, 0], [1, 1], [0, 1], [0, 1], [0, 0]]
+    assert QMIX.going_on({"status": status}).tolist() == expected
 
 
 @pytest.mark.variant
