@@ -43,7 +43,7 @@ class TwoStepGame(ParallelEnv):
     def state(self) -> np.ndarray:
         return np.eye(3, dtype=np.float32)[self._state]
 
-    def reset(self, seed: int | None = None, options: dict | None = None) -> Any:
+    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
         self.agents, self._state = list(self.possible_agents), 0
         return self._seen(), {agent: {} for agent in self.agents}
 
@@ -55,7 +55,7 @@ class TwoStepGame(ParallelEnv):
         else:
             self._state = 1 + first
         told = [dict.fromkeys(self.agents, each) for each in (payoff, over, False)]
-        seen, infos = self._seen(), {agent: {} for agent in self.agents}
+        seen, infos = self._seen(), {agent: dict[str, Any]() for agent in self.agents}
         self.agents = [] if over else self.agents
         return seen, *told, infos
 
