@@ -67,6 +67,10 @@ TABLE = (
     Row("ppo", "Walker2d-v5", 2_288),
     Row("tqc", "Pendulum-v1", -157),
     Row("tqc", "HalfCheetah-v5", 6_069),  # SAC's mean
+    Row("crossq", "Pendulum-v1", -200),
+    Row("crossq", "HalfCheetah-v5", 6_069),  # SAC's mean
+    Row("crossq", "Hopper-v5", None),
+    Row("crossq", "Walker2d-v5", None),
     Row("discrete_sac", "CartPole-v1", 475),
     Row("dqn", "MountainCar-v0", -105),
     Row("ppo", "Acrobot-v1", -90),

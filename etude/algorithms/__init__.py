@@ -14,6 +14,7 @@ from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config, RainbowConfig
 from etude.algorithms.cal_ql import CalQL, CalQLConfig
 from etude.algorithms.cql import CQL, CQLConfig
+from etude.algorithms.crossq import CrossQ, CrossQConfig
 from etude.algorithms.ddpg import DDPG, ApexDDPGConfig, DDPGConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
@@ -69,6 +70,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "c51": (C51, C51Config),
     "cal_ql": (CalQL, CalQLConfig),
     "cql": (CQL, CQLConfig),
+    "crossq": (CrossQ, CrossQConfig),
     "ddpg": (DDPG, DDPGConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dpo": (DPO, DPOConfig),
@@ -153,6 +155,8 @@ __all__ = [
     "CQLConfig",
     "CalQL",
     "CalQLConfig",
+    "CrossQ",
+    "CrossQConfig",
     "DDPG",
     "DDPGConfig",
     "DPO",

@@ -28,6 +28,7 @@ class _Networks(Part):
         self._networks = networks
         self.variables, self.frozen, self.noise = networks.variables, networks.frozen, networks.noise
         self.portable: bool = networks.portable
+        self.dropout: int = networks.dropout
 
     def bound(self, variables: Mapping[str, Any], training: bool = False) -> Self:
         part = super().bound(variables, training)

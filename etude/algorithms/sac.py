@@ -119,6 +119,7 @@ class SAC(Agent):
 
     actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
+    has_targets: ClassVar[bool] = True  # whether next values are those of target networks
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.size: int = int(np.prod(spaces.action.shape))
@@ -131,7 +132,8 @@ class SAC(Agent):
         self.actor: Any = self._make_actor(make, spaces)
         config = self.config
         self.critic: CriticEnsemble = self.make_critic(make, spaces)
-        self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
+        if self.has_targets:
+            self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
         self.temperature: LearnedTemperature | FixedTemperature = entropy_temperature(self.config)
         self.noise: dict[str, tuple[int, ...]] = {
             "action": (self.size,),
@@ -139,7 +141,10 @@ class SAC(Agent):
             **self.random_shift.noise,
         }
         if config.n_target_critics is not None:
-            self.batch_noise: dict[str, tuple[int, ...]] = {"subset": (config.n_critics,)}
+            self.batch_noise["subset"] = (config.n_critics,)
+        if units := self.critic.dropout:
+            self.noise["dropout_of_examples"] = ()
+            self.batch_noise |= {"dropout": (units,), "dropout_of_target": (units,)}
         if config.policy_delay > 1:
             delayed = ("actor", "temperature") if config.learn_temperature else ("actor",)
             self.trained_every: dict[str, str] = dict.fromkeys(delayed, "policy_delay")
@@ -162,6 +167,10 @@ class SAC(Agent):
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         batch = self.random_shift(batch, noise)
+        if "dropout" in noise:
+            examples = noise["dropout_of_examples"]
+            self.critic = self.critic.dropping(examples, noise["dropout"])
+            self.critic_target = self.critic_target.dropping(examples, noise["dropout_of_target"])
         action, log_prob = self.act(batch.observation).sample_with_log_prob(noise["action"])
         return Losses(
             critic=self.critic_loss(batch, noise["next_action"], noise.get("subset")),

@@ -116,6 +116,13 @@ class ParameterLayout:
                 "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
             )
 
+        units = {(part.dropout,) for part in self.parts.values() if part.dropout}
+        if not units <= set(self.agent.batch_noise.values()):
+            raise ConfigError(
+                f"{type(self.agent).__name__}'s loss draws no noise for the dropout of this network. Leave `dropout` "
+                "at 0, or give it to the critics of sac: network=ActorCritic(Mlp(...), Mlp(..., dropout=0.01))."
+            )
+
     def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Any:
         """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what
         is no target is then in training mode."""

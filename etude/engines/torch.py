@@ -29,7 +29,7 @@ from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module
 from etude.engines.pretrained import pretrained_models
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.maker import Maker, made_by
-from etude.networks.network import Part
+from etude.networks.network import Part, parts_of
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.protocols import Weights
 
@@ -140,6 +140,10 @@ class TorchEngine:
         absent = layout.delayed if self._step % every else frozenset()
         groups = {group: names for group, names in layout.groups.items() if group not in absent}
         losses, (scalars, metrics, td_error), gradients = self._differentiate(agent, batch, noise, groups)
+        with torch.no_grad():
+            for name, part in parts_of(agent).items():
+                for variable, value in part.moved.items():
+                    self._values[f"{name}.{variable}"].copy_(value)
         metrics |= self._descend(self._averaged(gradients), hyper, groups)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}

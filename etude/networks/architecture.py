@@ -25,11 +25,13 @@ from etude.networks.layers import (
     Norm,
     Parameter,
     Record,
+    Renorm,
     affine,
     convolved,
     draw_all,
     flattened,
     observed,
+    renormalised,
 )
 from etude.networks.specs import Conv, Mlp, filters_for
 
@@ -40,6 +42,9 @@ ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     "gelu": ops.gelu,
     "silu": ops.silu,
 }
+
+
+_RENORM_STARTS = ("ones", "zeros", "zeros", "ones", "zeros")
 
 
 class Architecture:
@@ -53,6 +58,8 @@ class Architecture:
     prefix: what the names of the parameters begin with.
 
     noise: the parameters that are standard normal noise while a policy is explored or trained, and 0 otherwise.
+    dropout: how many units may be dropped, those of all members counted; see `layers.dropped`.
+    statistics: the parameters that move at each forward pass of training; see `layers.renormalised`.
     portable: whether NumPy can compute it quickly enough to act.
     """
 
@@ -71,6 +78,8 @@ class Architecture:
         self._prefix = prefix
         self.parameters: dict[str, Parameter] = {}
         self.noise: dict[str, tuple[int, ...]] = {}
+        self.dropout: int = 0
+        self.statistics: tuple[str, ...] = ()
         self.portable: bool = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space, True) if isinstance(spec, Conv) else (leaves(space), [])
@@ -136,9 +145,14 @@ class Architecture:
                     self.noise[noise] = (*stack, size)
                     self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
                 layer = Dense(weight, bias, noisy, name=self._prefix + name)
+            if self.spec.batch_renorm:
+                layer = layer._replace(renorm=self._add_renorm(layer.name, inputs))
             if own is None:
                 norm = self._add_norm(layer.name, units, first + i) if self.spec.layer_norm else None
                 layer = layer._replace(norm=norm, skip=first + i in self.spec.skips)
+                if self.spec.dropout:
+                    start, self.dropout = self.dropout, self.dropout + units * (self.members or 1)
+                    layer = layer._replace(dropout=(self.spec.dropout, start, self.dropout))
             layers.append(layer)
             inputs = inputs + units if layer.skip else units
         return layers, inputs
@@ -149,6 +163,14 @@ class Architecture:
         norm = Norm(f"{layer}.norm_scale", f"{layer}.norm_bias", groups)
         for name, initializer in ((norm.scale, "ones"), (norm.bias, "zeros")):
             self.parameters[name] = Parameter(shape, initializer, units, 1.0)
+        return norm
+
+    def _add_renorm(self, layer: str, inputs: int) -> Renorm:
+        stack = () if self.members is None else (self.members, 1)
+        norm = Renorm(*(f"{layer}.renorm_{part}" for part in Renorm._fields))
+        for name, size, initializer in zip(norm, (*[inputs] * 4, 1), _RENORM_STARTS, strict=True):
+            self.parameters[name] = Parameter((*stack, size), initializer, inputs, 1.0)
+        self.statistics += norm.statistics
         return norm
 
     def _add_convolutions(self, number: int, image: Image) -> tuple[list[Convolution], int]:
@@ -172,9 +194,11 @@ class Architecture:
             channels = channels + filters if skip else filters
         return layers, height * wide * channels
 
-    def __call__(self, values: Mapping[str, Any], observation: Tree) -> Any:
-        """[B, *outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name."""
-        return self._dense(values, self._features(values, observation))
+    def __call__(self, values: Mapping[str, Any], observation: Tree, moved: dict[str, Any] | None = None) -> Any:
+        """[B, *outputs], or [members, B, outputs], for a batch of observations [B, ...] and parameters by name.
+
+        moved: takes the statistics after a forward pass of training; None: nothing is trained."""
+        return self._dense(values, self._features(values, observation), moved)
 
     def for_each(self, values: Mapping[str, Any], observation: Tree) -> Any:
         """[B, *outputs] for observations [B, ...] and S sets of parameters, [S, ...] by name, each for B / S
@@ -184,26 +208,30 @@ class Architecture:
         outputs = self._dense(stacked, ops.reshape(x, (sets, -1, x.shape[-1])))
         return ops.reshape(outputs, (len(x), *self.shape))
 
-    def _dense(self, values: Mapping[str, Any], x: Any) -> Any:
+    def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
         for layer in self._trunk:
-            x = self._hidden(values, layer, x)
+            x = self._hidden(values, layer, x, moved)
         if not self._heads:
             return x
         outputs = []
         for *hidden, last in self._heads:
             y = x
             for layer in hidden:
-                y = self._hidden(values, layer, y)
-            outputs.append(self._affine(values, last, y))
+                y = self._hidden(values, layer, y, moved)
+            outputs.append(self._affine(values, last, self._read(values, last, y, moved)))
         if len(outputs) == 1:
             return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
         value = ops.reshape(outputs[0], (-1, 1, *self.shape[1:]))
         advantage = ops.reshape(outputs[1], (-1, *self.shape))
         return value + advantage - ops.mean(advantage, 1, keepdims=True)
 
-    def _hidden(self, values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
-        y = self._activation(self._affine(values, layer, x))
+    def _hidden(self, values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None) -> Any:
+        y = self._activation(self._affine(values, layer, self._read(values, layer, x, moved)))
         return ops.concatenate([x, y], -1) if layer.skip else y
+
+    @staticmethod
+    def _read(values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None) -> Any:
+        return x if layer.renorm is None else renormalised(values, layer.renorm, x, moved)
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path) if path else observation) for path, convert in self._vectors]

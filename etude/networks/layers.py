@@ -15,6 +15,11 @@ import numpy as np
 from etude import ops
 
 NORM_EPSILON = 1e-6  # added to the variance
+# Of batch renormalisation, as in CrossQ (Bhatt et al. 2024, arXiv:1902.05605v4):
+RENORM_EPSILON = 1e-3  # added to the variance
+RENORM_RATE = 0.01  # of the running statistics at each forward pass of training
+RENORM_AFTER = 100_000  # forward passes that normalise by the batch alone, before the running statistics correct it
+LARGEST_SCALE, LARGEST_SHIFT = 3.0, 5.0  # of these corrections
 
 
 class Parameter(NamedTuple):
@@ -36,6 +41,23 @@ class Dense(NamedTuple):
     norm: Norm | None = None
     name: str = ""  # what the names of its parameters begin with
     skip: bool = False  # whether its output is concatenated to its input
+    renorm: Renorm | None = None  # of its inputs
+    dropout: tuple[float, int, int] | None = None  # the fraction that is dropped; where its units' noise begins, ends
+
+
+class Renorm(NamedTuple):
+    """The names of the parameters of a batch renormalisation, and of its running statistics."""
+
+    scale: str
+    bias: str
+    mean: str
+    variance: str
+    passes: str  # forward passes of training
+
+    @property
+    def statistics(self) -> tuple[str, ...]:
+        """What no loss trains."""
+        return self[2:]
 
 
 class Norm(NamedTuple):
@@ -76,7 +98,54 @@ def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
         weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
         bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
     x = ops.affine(x, weight, bias)
+    if layer.dropout is not None and DROPOUT in values:
+        x = dropped(values[DROPOUT], values[DROPOUT_OF_UNITS], layer.dropout, x)
     return x if layer.norm is None else normalised(values, layer.norm, x)
+
+
+DROPOUT, DROPOUT_OF_UNITS = "dropout", "dropout_of_units"  # variables of a part that drops units, with noise
+_PERIODS = 16.0  # of what noise is folded into: standard normal numbers become uniform ones
+
+
+def dropped(examples: Any, units: Any, layer: tuple[float, int, int], x: Any) -> Any:
+    """Dropout (Srivastava et al. 2014): each unit of each example is 0 with this probability, and else divided by what
+    is left of 1. Whether it is follows from the sum of the example's noise and the unit's, of which the fractional part
+    is uniform: the units of an example are independent of one another, and so is a unit in any two examples.
+
+    examples: [B]; units: [everything], of all layers and members, both standard normal; 0: nothing is dropped.
+    x: [B, units], or [members, B, units].
+    """
+    rate, start, end = layer
+    own = ops.reshape(units[start:end], (-1, 1, x.shape[-1]) if x.ndim == 3 else (1, -1))
+    phase = _PERIODS * (ops.expand_dims(examples, -1) + own)
+    # From -0.5 to 0.5, 0 for noise of 0
+    kept = ops.abs(phase - ops.rint(phase)) <= 0.5 * (1.0 - rate)
+    return ops.where(kept, x / (1.0 - rate), ops.zeros_like(x))
+
+
+def renormalised(values: Mapping[str, Any], norm: Renorm, x: Any, moved: dict[str, Any] | None) -> Any:
+    """Batch renormalisation (Ioffe 2017, arXiv:1702.03275, algorithm 1): each input by the mean and the deviation of
+    the batch, corrected towards the running ones; these move, into `moved`. Where that is None, nothing is trained, and
+    inputs are normalised by the running statistics alone."""
+    running, deviation = values[norm.mean], ops.sqrt(values[norm.variance] + RENORM_EPSILON)
+    if moved is None:
+        x = (x - running) / deviation
+    else:
+        mean = ops.replica_mean(ops.mean(x, -2, keepdims=x.ndim == 3))
+        variance = ops.replica_mean(ops.mean(ops.square(x - mean), -2, keepdims=x.ndim == 3))
+        own = ops.sqrt(variance + RENORM_EPSILON)
+        late = values[norm.passes] >= RENORM_AFTER
+        scale = ops.clip(own / deviation, 1.0 / LARGEST_SCALE, LARGEST_SCALE)
+        shift = ops.clip((mean - running) / deviation, -LARGEST_SHIFT, LARGEST_SHIFT)
+        scale = ops.stop_gradient(ops.where(late, scale, ops.ones_like(scale)))
+        shift = ops.stop_gradient(ops.where(late, shift, ops.zeros_like(shift)))
+        x = (x - mean) / own * scale + shift
+        moved[norm.mean] = ops.stop_gradient(running + RENORM_RATE * (mean - running))
+        moved[norm.variance] = ops.stop_gradient(
+            values[norm.variance] + RENORM_RATE * (variance - values[norm.variance])
+        )
+        moved[norm.passes] = values[norm.passes] + 1.0
+    return x * values[norm.scale] + values[norm.bias]
 
 
 def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:
@@ -176,6 +245,10 @@ class LayerUnits(NamedTuple):
             if layer.noisy is not None:
                 axes |= {layer.noisy.weight: matrix, layer.noisy.bias: row}
                 axes |= {layer.noisy.inputs: (*members, "inputs"), layer.noisy.units: (*members, "units")}
+            if layer.renorm is not None:
+                of_inputs = ("members", "", "features") if stacked else ("features",)
+                axes |= dict.fromkeys(layer.renorm[:4], of_inputs)
+                axes[layer.renorm.passes] = ("members", "", "") if stacked else ("",)
             groups = () if layer.norm is None else layer.norm.groups
         prefix, stream, kind, number = re.fullmatch(  # type: ignore[union-attr]
             r"(before\.|after\.)?(.*?)(dense|conv)(\d+)", layer.name

@@ -19,7 +19,7 @@ from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.conditional import ConditionalArchitecture, EmbeddingArchitecture
-from etude.networks.layers import Record
+from etude.networks.layers import DROPOUT, DROPOUT_OF_UNITS, Record
 from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import (
@@ -48,6 +48,7 @@ class Part:
     target_of: TargetOf | None = None
     training: bool = False  # whether modules of a user's own are in training mode: dropout, statistics of the batch
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
+    dropout: int = 0  # how many units may be dropped; see `dropping`
 
     def __call__(self, observation: Tree = None) -> Any:
         raise NotImplementedError
@@ -57,6 +58,14 @@ class Part:
         part = copy.copy(self)
         part.variables, part.training = variables, training
         return part
+
+    def evaluated(self) -> Self:
+        """The same part, in no training mode: what it normalises, it normalises by running statistics."""
+        return self.bound(self.variables)
+
+    def dropping(self, examples: Any, units: Any) -> Self:
+        """The same part, which drops units by noise [B] of examples and noise [dropout] of units, standard normal."""
+        return self.bound({**self.variables, DROPOUT: examples, DROPOUT_OF_UNITS: units}, self.training)
 
     def member(self, i: int) -> Part:
         """One of several networks (`members`), with outputs [B, outputs]: the others are not computed."""
@@ -99,12 +108,21 @@ class Network(Part):
         self.noise: dict[str, tuple[int, ...]] = architecture.noise
         self.frozen: frozenset[str] = frozenset(architecture.noise)
         self.portable: bool = architecture.portable
+        if isinstance(architecture, Architecture):
+            self.frozen |= frozenset(architecture.statistics)
+            self.dropout: int = architecture.dropout
 
     def __call__(self, observation: Tree = None) -> Any:
-        return self.architecture(self.variables, observation)
+        if not (self.training and isinstance(self.architecture, Architecture) and self.architecture.statistics):
+            return self.architecture(self.variables, observation)
+        moved: dict[str, Any] = {}
+        outputs = self.architecture(self.variables, observation, moved)
+        self.moved = moved
+        self.variables = {**self.variables, **moved}
+        return outputs
 
     def member(self, i: int) -> Part:
-        return self.bound({name: value[i] for name, value in self.variables.items()})
+        return self.bound({name: self.variables[name][i] for name in self.architecture.parameters})
 
     @property
     def architectures(self) -> Mapping[str, Any]:
@@ -167,6 +185,7 @@ class Ensemble(Part):
         self.frozen: frozenset[str] = frozenset(f"{i}.{name}" for i, part in enumerate(members) for name in part.frozen)
         self.noise: Any = {f"{i}.{name}": shape for i, part in enumerate(members) for name, shape in part.noise.items()}
         self.portable: bool = all(part.portable for part in members)
+        self.dropout: int = sum(part.dropout for part in members)
 
     def __call__(self, observation: Tree = None) -> Any:
         bound = [self.member(i) for i in range(len(self._members))]
@@ -190,7 +209,11 @@ class Ensemble(Part):
 
     def member(self, i: int) -> Part:
         part = self._members[i]
-        return part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables}, self.training)
+        found = part.bound({name: self.variables[f"{i}.{name}"] for name in part.variables}, self.training)
+        if DROPOUT not in self.variables:
+            return found
+        start = sum(own.dropout for own in self._members[:i])
+        return found.dropping(self.variables[DROPOUT], self.variables[DROPOUT_OF_UNITS][start : start + part.dropout])
 
 
 class FreeParameters(Part):

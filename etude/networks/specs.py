@@ -30,6 +30,8 @@ def _check(spec: Mlp | Conv) -> None:
             f"{type(spec).__name__}: dueling=True doubles the last hidden layer, and widths is (). Give it a layer."
         )
     checks.not_negative(spec, "noisy")
+    if not 0.0 <= spec.dropout < 1.0:
+        raise ConfigError(f"{type(spec).__name__}: dropout = {spec.dropout}; expected a fraction from 0 to below 1.")
     _check_layers(spec, spec.dueling)
 
 
@@ -64,6 +66,11 @@ class Mlp:
         with groups of these sizes. Units that evolution adds are a group of their own.
     skips: hidden layers, counted from 0, whose output is concatenated to their input, as in DenseNet (Huang et al.
         2017, arXiv:1608.06993). Layers that evolution adds have such a skip connection.
+    dropout: fraction of the units of each hidden layer that are 0 in each pass of training, before layer_norm.
+        Srivastava et al. 2014, https://jmlr.org/papers/v15/srivastava14a.html. For algorithms whose losses draw the
+        noise: the critics of sac and its kin.
+    batch_renorm: batch renormalisation of the inputs of every layer, with trained scale and bias; its running
+        statistics are weights that no loss trains. Ioffe 2017, arXiv:1702.03275.
     """
 
     widths: tuple[int, ...] = (64, 64)  # units of the hidden layers
@@ -74,9 +81,18 @@ class Mlp:
     layer_norm: bool = False  # normalise the inputs of each hidden layer's activation
     norm_groups: tuple[tuple[int, ...], ...] = ()  # units in each group of each hidden layer; (): one group
     skips: tuple[int, ...] = ()  # hidden layers whose output is concatenated to their input
+    dropout: float = 0.0  # fraction of hidden units that are dropped in training
+    batch_renorm: bool = False  # batch renormalisation of the inputs of every layer
 
     def __post_init__(self) -> None:
         _check(self)
+
+
+def _check_encoder(name: str, spec: Mlp | Conv) -> None:
+    """Raise ConfigError for layers within another network that only networks of their own have."""
+    for field in ("dueling", "noisy", "dropout", "batch_renorm"):
+        if getattr(spec, field):
+            raise ConfigError(f"{name}: {field} = {getattr(spec, field)} of its layers; leave it out there.")
 
 
 Filters = tuple[tuple[int, int, int], ...]  # (filters, kernel, stride) of each layer
@@ -101,7 +117,7 @@ class Conv:
     """Convolutions over each image (uint8, scaled to [0, 1] in the network, or floats with two sides of at least 8
     pixels; see `encoding.Image`), then dense layers over their features concatenated with the rest of the observation.
     The default is the network of Mnih et al. 2015, doi:10.1038/nature14236, or smaller filters for smaller images.
-    dueling, noisy, layer_norm, norm_groups and skips concern the dense layers, as in `Mlp`.
+    dueling, noisy, layer_norm, norm_groups, skips, dropout and batch_renorm concern the dense layers, as in `Mlp`.
 
     padding: pixels of zeros around the input of each convolution; negative: pixels that are cut off. (): 0 everywhere.
     filter_skips: convolutions, counted from 0, whose output is concatenated to their input. They keep height and width:
@@ -119,6 +135,8 @@ class Conv:
     skips: tuple[int, ...] = ()  # as in `Mlp`
     padding: tuple[int, ...] = ()  # pixels of zeros around the input of each convolution; (): none
     filter_skips: tuple[int, ...] = ()  # convolutions whose output is concatenated to their input
+    dropout: float = 0.0  # as in `Mlp`
+    batch_renorm: bool = False  # as in `Mlp`
 
     def __post_init__(self) -> None:
         _check(self)
@@ -155,8 +173,7 @@ class Recurrent:
         checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), expected)})
         if self.cell not in CELLS:
             raise ConfigError(f"Recurrent: unknown cell {self.cell!r}; expected one of {', '.join(CELLS)}.")
-        if self.before.dueling or self.before.noisy:
-            raise ConfigError("Recurrent: its layers are neither dueling nor noisy; leave both out of `before`.")
+        _check_encoder("Recurrent", self.before)
         if any(int(width) < 1 for width in (self.units, *self.widths)):
             raise ConfigError(
                 f"Recurrent: every layer needs at least one unit; got units {self.units}, widths {self.widths}."
@@ -211,8 +228,7 @@ class Transformer:
                 f"Transformer: width = {self.width}, heads = {self.heads}, head_size = {self.head_size}; expected "
                 f"heads of equal width{pairs}, such as width = {self.heads * 16}."
             )
-        if self.before.dueling or self.before.noisy:
-            raise ConfigError("Transformer: its layers are neither dueling nor noisy; leave both out of `before`.")
+        _check_encoder("Transformer", self.before)
         if self.tied and self.before != Mlp((), self.before.activation, self.before.initializer):
             raise ConfigError(
                 f"Transformer: tied = True, before = {self.before}; the weights of the outputs are the embeddings of "
@@ -243,6 +259,7 @@ class ByEmbedding:
             raise ConfigError(
                 "ByEmbedding: its network computes a state embedding, which has no dueling streams; leave dueling off."
             )
+        _check_encoder("ByEmbedding", dataclasses.replace(self.network, noisy=0.0))
 
 
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model

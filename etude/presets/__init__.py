@@ -42,8 +42,12 @@ WITHOUT_VELOCITIES = "etude.examples.cart_pole:WithoutVelocities"
 PRESETS: dict[str, dict[str, Preset]]
 """Every preset, by algorithm and environment."""
 
+REDQ: dict[str, Any]
+DROQ: dict[str, Any]
 RLPD: dict[str, Any]
-"""Fields of SAC's config for learning with prior data, for any environment: see rlpd.toml."""
+"""Fields of SAC's config that are known by names of their own, for any environment: ten critics, two critics that drop
+units, and ten that learn with prior data; see redq.toml, droq.toml and rlpd.toml."""
+OF_SAC = ("REDQ", "DROQ", "RLPD")
 
 
 @dataclass(frozen=True)
@@ -231,10 +235,21 @@ def _over(base: Any, data: Any) -> Any:
 def __getattr__(name: str) -> Any:  # what is read when it is asked for
     if name == "PRESETS":
         return {algorithm: held for algorithm in ALGORITHMS if (held := of(algorithm))}
-    if name == "RLPD":
-        path, base = HERE / "rlpd.toml", ALGORITHMS["sac"][1]()
+    if name in OF_SAC:
+        path, base = HERE / f"{name.lower()}.toml", ALGORITHMS["sac"][1]()
         return {field: getattr(read_config(path, "sac", base), field) for field in _parsed(path, str(path))}
     raise AttributeError(f"module {__name__} has no attribute {name!r}")
 
 
-__all__ = ["PRESETS", "RLPD", "Preprocessing", "Preset", "lookup", "none_for", "preprocessing", "read_config"]
+__all__ = [
+    "DROQ",
+    "PRESETS",
+    "REDQ",
+    "RLPD",
+    "Preprocessing",
+    "Preset",
+    "lookup",
+    "none_for",
+    "preprocessing",
+    "read_config",
+]

@@ -24,6 +24,7 @@ from etude.algorithms import (
     C51Config,
     CalQLConfig,
     CQLConfig,
+    CrossQConfig,
     DDPGConfig,
     DiscreteSACConfig,
     DistributionSpec,
@@ -118,6 +119,10 @@ BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components
 BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
 NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True))
 SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
+RENORMED = Mlp((16, 16), batch_renorm=True)
+DROQ = SACConfig(
+    network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
+)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
@@ -154,6 +159,8 @@ CASES = [
     ),
     Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
+    Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=RENORMED, policy_delay=2)),
+    Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
     Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),

@@ -127,7 +127,7 @@ def test_images_go_through_convolutions_and_action_masks_are_not_read():
         (lambda: Transformer(context=1), "context = 1; expected at least 2 steps"),
         (lambda: Transformer(layers=0), "layers = 0; expected a whole number of at least 1"),
         (lambda: Transformer(before=8), r"before = 8; expected Mlp\(...\) or Conv"),
-        (lambda: Transformer(before=Mlp(noisy=0.5)), "neither dueling nor noisy"),
+        (lambda: Transformer(before=Mlp(noisy=0.5)), "noisy = 0.5 of its layers"),
         (lambda: Transformer(tied=True, before=Mlp((8,))), "tied = True, before = Mlp"),
         (lambda: algorithms.R2D2Config(network=Transformer()), "R2D2Config: network is a Transformer"),
         (lambda: Maker(np.random.default_rng(0), None)(Transformer(), VECTOR, 2), "network is a Transformer, whose"),

@@ -194,7 +194,7 @@ class MemberSurgery:
             return _gates(self.units[name], units, old // units)
         if axis == "heads":
             return _heads(self.units[name], self.pair.before[source].units, old)
-        if axis == "inputs":
+        if axis in ("inputs", "features"):
             return _positions(self._read[name], self.pair.read[source])
         origins = np.arange(new) - (new - old) // 2  # kernels change alike on both sides
         return np.where((origins < 0) | (origins >= old), NEW, origins)
@@ -275,7 +275,7 @@ def _unlike(found: str) -> NetworkError:
 def _gathered(old: np.ndarray, fresh: np.ndarray, axes: tuple[str, ...], origins: list[np.ndarray]) -> np.ndarray:
     """The old array's entries at the origins along each axis; 0 where an input is new, fresh where a unit is."""
     found = old[np.ix_(*origins)]  # NEW takes the last entry, which is replaced
-    for kinds, new in ((INCOMING, np.zeros_like(fresh)), (OUTGOING, fresh)):
+    for kinds, new in ((INCOMING, np.zeros_like(fresh)), ((*OUTGOING, "features"), fresh)):
         mask = np.zeros((1,) * old.ndim, bool)
         for i, (axis, own) in enumerate(zip(axes, origins, strict=True)):
             if axis in kinds:

@@ -46,12 +46,17 @@ def part_of(weights: dict[str, np.ndarray], name: str) -> dict[str, np.ndarray]:
 
 def layer(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     """One dense layer, noisy or normalised where it has weights for that."""
+    if f"{name}.renorm_scale" in w:  # by the running statistics
+        x = (x - w[f"{name}.renorm_mean"]) / np.sqrt(w[f"{name}.renorm_variance"] + 1e-3)
+        x = x * w[f"{name}.renorm_scale"] + w[f"{name}.renorm_bias"]
     weight, bias = w[f"{name}.weight"], w[f"{name}.bias"]
     if f"{name}.noise_in" in w:
         f_in, f_out = (np.sign(e) * np.sqrt(np.abs(e)) for e in (w[f"{name}.noise_in"], w[f"{name}.noise_out"]))
         weight = weight + w[f"{name}.weight_scale"] * np.outer(f_in, f_out)
         bias = bias + w[f"{name}.bias_scale"] * f_out
     y = np.array([bias[j] + np.sum(x * weight[:, j]) for j in range(len(bias))])
+    if f"{name}.kept" in w:  # dropout
+        y = y * w[f"{name}.kept"]
     if f"{name}.norm_scale" in w:
         y = (y - y.mean()) / math.sqrt(np.mean((y - y.mean()) ** 2) + 1e-6)
         y = y * w[f"{name}.norm_scale"] + w[f"{name}.norm_bias"]
@@ -80,6 +85,25 @@ def members(w: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
     """The weights of each network of an ensemble."""
     each = range(len(w["dense0.weight"]))
     return [{name: x[i].reshape(-1) if x.shape[1] == 1 else x[i] for name, x in w.items()} for i in each]
+
+
+def in_training(w: dict[str, np.ndarray], inputs: list[np.ndarray]) -> tuple[dict, dict]:
+    """(weights with which `network` gives what batch renormalisation does in a pass over these inputs, those that the
+    network has after the pass)."""
+    used, after, x = dict(w), dict(w), np.array(inputs)
+    for i in range(sum(name.endswith("renorm_mean") for name in w)):
+        mean, variance, passes = (f"dense{i}.renorm_{part}" for part in ("mean", "variance", "passes"))
+        own, deviation = x.mean(0), np.sqrt(x.var(0) + 1e-3)
+        running, scale, shift = np.sqrt(w[variance] + 1e-3), 1.0, 0.0
+        if w[passes] >= 100_000:
+            scale = np.clip(deviation / running, 1 / 3, 3)
+            shift = np.clip((own - w[mean]) / running, -5, 5)
+        used[mean], used[variance] = own - shift * deviation / scale, (deviation / scale) ** 2 - 1e-3
+        after[mean] = 0.99 * w[mean] + 0.01 * own
+        after[variance] = 0.99 * w[variance] + 0.01 * x.var(0)
+        after[passes] = w[passes] + 1
+        x = np.array([relu(layer(used, f"dense{i}", row)) for row in x])
+    return used, after
 
 
 def gru(w: dict[str, np.ndarray], x: np.ndarray, state: np.ndarray, activation: Any = relu) -> Any:
@@ -670,6 +694,56 @@ def edac(given: Numbers, batch: Any) -> Any:
     metrics["gradient_similarity"] = average(rows(given, batch), lambda row: row.w * similarity(row))
     losses["critic"] += 0.5 * given.c.diversity * metrics["gradient_similarity"]
     return losses, metrics, errors
+
+
+def droq(given: Numbers, batch: Any) -> Any:
+    """SAC's losses of each row with the units that it drops."""
+    found = []
+    for row in rows(given, batch):
+        own = Numbers(given.w, given.noise, given.c, given.observation, given.action)
+        example, rate = given.noise["dropout_of_examples"][row.number], given.c.network.critic.dropout
+        for part, drawn in (("critic", "dropout"), ("critic_target", "dropout_of_target")):
+            start = 0
+            for i in range(len(given.c.network.critic.widths)):
+                bias = given.w[f"{part}.dense{i}.bias"]
+                phase = 16 * (example + given.noise[drawn][start : start + bias.size])
+                kept = np.abs(phase - np.rint(phase)) <= (1 - rate) / 2
+                own.w[f"{part}.dense{i}.kept"] = kept.reshape(bias.shape) / (1 - rate)
+                start += bias.size
+        found.append(sac(own, SimpleNamespace(rows=[row])))
+    losses, metrics = ({key: np.mean([x[place][key] for x in found]) for key in found[0][place]} for place in (0, 1))
+    return losses, metrics, [x[2][0] for x in found]
+
+
+def crossq(given: Numbers, batch: Any) -> Any:
+    found, alpha = rows(given, batch), math.exp(given.w["temperature.value"])
+    used, actor = in_training(part_of(given.w, "actor"), [row.o for row in found])
+
+    def policy(w: dict, o: np.ndarray) -> Normal:
+        mean, log_std = np.split(network(w, o), 2)
+        return Normal(mean, np.exp(np.clip(log_std, -20, 2)), squashed=True)
+
+    for row in found:
+        row.own, row.log_prob = policy(used, row.o).sample(given.noise["action"][row.number])
+        row.next_a, row.next_log_prob = policy(actor, row.next_o).sample(given.noise["next_action"][row.number])
+    here = [np.concatenate([row.o, row.a]) for row in found]
+    there = [np.concatenate([row.next_o, row.next_a]) for row in found]
+    passes = [in_training(w, here + there) for w in members(part_of(given.w, "critic"))]
+    for row, now, following in zip(found, here, there, strict=True):
+        row.qs = [network(w, now)[0] for w, _ in passes]
+        row.target = min(network(w, following)[0] for w, _ in passes) - alpha * row.next_log_prob
+        row.target = row.r + row.d * row.target
+        own = min(network(w, np.concatenate([row.o, row.own]))[0] for _, w in passes)
+        row.actor = alpha * row.log_prob - own
+    critic, q_value, errors = ensemble_loss(found)
+    given.after = {f"actor.{name}": x for name, x in actor.items()}
+    for name, x in part_of(given.w, "critic").items():
+        given.after[f"critic.{name}"] = np.stack([w[name].reshape(x.shape[1:]) for _, w in passes])
+    losses = {"critic": critic, "actor": average(found, lambda row: row.w * row.actor)}
+    pull = average(found, lambda row: row.w * (row.log_prob - len(found[0].a)))
+    losses["temperature"] = -math.log(alpha) * pull
+    entropy = -average(found, lambda row: row.log_prob)
+    return losses, {"q_value": q_value, "policy_entropy": entropy, "alpha": alpha}, errors
 
 
 def tqc(given: Numbers, batch: Any) -> Any:

@@ -60,6 +60,8 @@ TRUTH = {
     "sac_n": slow.sac,
     "edac": slow.edac,
     "tqc": slow.tqc,
+    "crossq": slow.crossq,
+    "sac, droq": slow.droq,
     "cql discrete": slow.cql,
     "cql box": slow.cql,
     "cql box, lagrange": slow.cql,
@@ -105,7 +107,9 @@ def otherwise(weights, rng):
     found = {}
     for name, x in weights.items():
         moved = x + 0.3 * rng.standard_normal(x.shape)
-        positive = name.endswith((".scale", "coefficient", "moments"))
+        if name.endswith("renorm_passes"):  # the second batch is the first whose statistics are corrected
+            moved = np.full_like(x, 99_999)
+        positive = name.endswith((".scale", "coefficient", "moments", "variance"))
         found[name] = x if "noise_" in name else np.asarray(np.abs(moved) + 0.1 if positive else moved, x.dtype)
     return found
 
@@ -167,6 +171,7 @@ def slowly(name, weights, hyper, batches, layout):
         batch = pick(batches, i)
         plain = {field.name: getattr(batch, field.name) for field in dataclasses.fields(batch)}
         found.append(TRUTH[name](given, SimpleNamespace(**plain)))
+        weights = weights | getattr(given, "after", {})  # statistics that a pass of training moves
     return found
 
 

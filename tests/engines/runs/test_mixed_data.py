@@ -13,7 +13,7 @@ from etude import Mlp
 from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
-from etude.presets import RLPD
+from etude.presets import DROQ, REDQ, RLPD
 from etude.replay import Buffer, MixedReplay
 
 OFFLINE = {
@@ -148,6 +148,14 @@ def test_the_hyperparameters_of_rlpd_are_fields_of_sac():
     config = SACConfig(**RLPD)
     assert (config.n_critics, config.n_target_critics, config.gradient_steps) == (10, 2, 20)
     assert config.critic_network.layer_norm and not config.actor_network.layer_norm
+
+
+def test_redq_and_droq_are_settings_of_sac():
+    redq, droq = SACConfig(**REDQ), SACConfig(**DROQ)
+    assert (redq.n_critics, droq.n_critics) == (10, 2)
+    for config in (redq, droq):
+        assert (config.n_target_critics, config.gradient_steps, config.policy_delay) == (2, 20, 20)
+    assert droq.critic_network.layer_norm and droq.critic_network.dropout == 0.01 and not droq.actor_network.dropout
 
 
 @pytest.mark.parametrize(
