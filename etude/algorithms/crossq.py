@@ -8,6 +8,7 @@ learning for greater sample efficiency and simplicity, arXiv:1902.05605, figure 
 from __future__ import annotations
 
 import copy
+import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,19 +20,18 @@ from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.optimizers import Adam, Optimizer
+from etude.base.schedules import Linear
 from etude.base.trees import Tree
 from etude.losses.soft import minimum, soft_target
 from etude.networks import ActorCritic, Conv, Mlp, Spec
-
-WIDE = ActorCritic(Mlp((256, 256), batch_renorm=True), Mlp((2048, 2048), batch_renorm=True))
 
 
 @dataclass(frozen=True)
 class CrossQConfig(SACConfig):
     """Hyperparameters of CrossQ, besides those of SAC."""
 
-    network: Spec = WIDE  # actor and critic networks, with batch_renorm
-    learning_rate: float = 1e-3
+    network: Spec = ActorCritic(Mlp((256, 256)), Mlp((2048, 2048)))  # specs get batch_renorm
+    learning_rate: float | Linear = 1e-3  # of the optimizer: a number or a `Linear` schedule
     optimizer: Optimizer = Adam(beta1=0.5)  # one of `etude.optimizers`: Adam, AdamW, RMSProp, SGD or Lion
     policy_delay: int = 3  # gradient steps of the critics for each one of the actor and the temperature
     tau: ClassVar[float] = 1.0  # type: ignore[misc]  # there are no target networks
@@ -39,17 +39,28 @@ class CrossQConfig(SACConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        critic = self.critic_network
-        if isinstance(critic, Mlp | Conv) and (critic.dropout or not (critic.batch_renorm or critic.layer_norm)):
+        if getattr(self.critic_network, "dropout", 0.0):
             raise ConfigError(
-                f"{type(self).__name__}: network = {critic!r} of the critics; without target networks they learn where "
-                "they are normalised, and all of their units are there. Give them batch_renorm=True and dropout=0."
+                f"{type(self).__name__}: dropout of critics {self.critic_network!r}; a pass over two steps draws none "
+                "of its noise. Leave it at 0."
             )
         if self.actor_priorities:
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities = True; priorities are errors under the statistics of a "
                 "whole batch, which actors do not have. Leave it off."
             )
+
+    @property
+    def actor_network(self) -> Spec:
+        return _renormalised(super().actor_network)
+
+    @property
+    def critic_network(self) -> Spec:
+        return _renormalised(super().critic_network)
+
+
+def _renormalised(spec: Spec) -> Spec:
+    return dataclasses.replace(spec, batch_renorm=True) if isinstance(spec, Mlp | Conv) else spec
 
 
 class CrossQ(SAC):

@@ -119,7 +119,6 @@ BETA, MIXTURE = DistributionSpec("beta"), DistributionSpec("mixture", components
 BETAS, CONDITIONAL = DistributionSpec("mixture", component="beta"), DistributionSpec("conditional", hidden=(8, 8))
 NORMED = ActorCritic(Mlp((16,), layer_norm=True), Mlp((16, 16), layer_norm=True))
 SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy_delay=2)
-RENORMED = Mlp((16, 16), batch_renorm=True)
 DROQ = SACConfig(
     network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
 )
@@ -159,7 +158,7 @@ CASES = [
     ),
     Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
-    Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=RENORMED, policy_delay=2)),
+    Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),

@@ -75,14 +75,15 @@ def test_networks_whose_losses_draw_no_noise_refuse_dropout():
         Recurrent(Mlp(batch_renorm=True))
 
 
-@pytest.mark.parametrize("critic", [Mlp(), Mlp(batch_renorm=True, dropout=0.1)])
-def test_crossq_refuses_critics_that_would_diverge(critic):
-    with pytest.raises(ConfigError, match="Give them batch_renorm=True and dropout=0"):
-        CrossQConfig(network=ActorCritic(Mlp(), critic))
+def test_crossq_renormalises_whatever_spec_it_is_given_and_refuses_dropout():
+    config = CrossQConfig(network=ActorCritic(Mlp(), Mlp((8,))))
+    assert config.actor_network.batch_renorm and config.critic_network == Mlp((8,), batch_renorm=True)
+    with pytest.raises(ConfigError, match="draws none of its noise"):
+        CrossQConfig(network=Mlp(dropout=0.1))
 
 
 def test_the_running_statistics_reach_what_acts_and_checkpoints(tmp_path):
-    spec = Mlp((8,), batch_renorm=True)
+    spec = Mlp((8,))
     with etude.Run(
         "crossq", "Pendulum-v1", network=spec, learning_starts=10, seed=1, engine="torch", run_dir=tmp_path
     ) as run:
