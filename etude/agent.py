@@ -53,10 +53,12 @@ class Loss:
     value: scalar. td_error: [B], for priorities. filled: scalar, 1 where there is anything to learn from in this
     minibatch, else 0: what is reported are means over those where there is; None: there always is. metrics: by name,
     scalars or [B], of which the mean is reported; with several agents that over the examples in which they act.
+    policy: (the distribution that is trained, the weights of the examples), for losses with a trust region.
     """
 
-    def __init__(self, value: Any, td_error: Any = None, filled: Any = None, **metrics: Any):
+    def __init__(self, value: Any, td_error: Any = None, filled: Any = None, policy: Any = None, **metrics: Any):
         self.value: Any = value
+        self.policy: Any = policy
         self.td_error: Any = td_error
         self.filled: Any = filled
         self.metrics: dict[str, Any] = metrics
@@ -91,6 +93,8 @@ class Agent:
     batch_noise: the same for arrays that a whole batch shares, [*shape].
     trained_every: set in `build`: losses that are not trained at every gradient step, and the config field with the
         number of gradient steps from one time to the next.
+    trust_regions: set in `build`: losses whose step is a natural gradient within a trust region, not the optimizer's.
+        They give `Loss(policy=)`, and the config derives from `TrustRegionConfig`.
     state_size: set in `build` by recurrent agents: the size M of the recurrent state of one environment.
     recorded: recorded episodes by the name of the term of a loss that reads them.
     """
@@ -104,6 +108,7 @@ class Agent:
     noise: dict[str, tuple[int, ...]]
     batch_noise: dict[str, tuple[int, ...]]
     trained_every: dict[str, str]
+    trust_regions: frozenset[str]
     state_size: int
     recorded: dict[str, Recorded]
 
@@ -116,6 +121,7 @@ class Agent:
             )
         self.config: Any = config
         self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0
+        self.trust_regions = frozenset()
         self.recorded = {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -223,6 +223,25 @@ class OnPolicyConfig(RolloutConfig):
 
 
 @dataclass(frozen=True)
+class TrustRegionConfig(Config):
+    """Policies that take natural-gradient steps within a trust region, in the place of the optimizer's: see
+    `Agent.trust_regions`. Schulman et al. 2015, arXiv:1502.05477."""
+
+    max_kl: float | Linear = 0.01  # bound on the mean KL divergence of the policies before and after a step, in nats
+    cg_iterations: int = 10  # of conjugate gradients for the direction
+    cg_damping: float = 0.1  # added to the diagonal of the Fisher matrix
+    line_search_steps: int = 10  # lengths that are tried, from the longest
+    line_search_decay: float = 0.8  # of the length from one try to the next
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "max_kl")
+        checks.counts(self, "cg_iterations", "line_search_steps")
+        checks.not_negative(self, "cg_damping")
+        checks.fractions(self, "line_search_decay")
+
+
+@dataclass(frozen=True)
 class OnPolicySequenceConfig(OnPolicyConfig):
     """On-policy learning with recurrent networks, from sequences of each environment's rollout. A minibatch has as many
     whole sequences as fit, at least one."""

@@ -43,6 +43,7 @@ from etude.algorithms.sac import SAC, SACConfig, SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.algorithms.tqc import TQC, TQCConfig
+from etude.algorithms.trpo import TRPO, TRPOConfig
 from etude.base.errors import ConfigError
 from etude.config import (
     EpisodesConfig,
@@ -103,6 +104,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "td3_bc": (TD3BC, TD3BCConfig),
     "tqc": (TQC, TQCConfig),
     "vdn": (QMIX, VDNConfig),
+    "trpo": (TRPO, TRPOConfig),
 }
 
 
@@ -233,4 +235,6 @@ __all__ = [
     "find",
     "named",
     "for_several",
+    "TRPO",
+    "TRPOConfig",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import math
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any, get_args
 
 import gymnasium as gym
 
-from etude.agent import ActsBy, Agent, Loss, Losses, Recorded
+from etude.agent import ActsBy, Agent, Losses, Recorded
 from etude.algorithms import ALGORITHMS
 from etude.base.data import RECORDED, Batch
 from etude.base.errors import ConfigError
@@ -143,7 +144,8 @@ def Auxiliary(
         before = losses[target]
         if any(name in own.metrics for own in losses.values()):
             raise ConfigError(f"Auxiliary: name = {name!r} is the name of a metric of the agent; choose another name.")
-        term = Loss(before.value + coefficient * value, before.td_error, **before.metrics, **{name: value})
+        term = copy.copy(before)
+        term.value, term.metrics = before.value + coefficient * value, {**before.metrics, name: value}
         return Losses({**losses, target: term})
 
     kind = variant(base, name=f"{base.__name__}_{name}", build=build, loss=with_term)

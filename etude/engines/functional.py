@@ -17,6 +17,7 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
+from etude.engines.natural_gradient import natural_step
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
@@ -51,6 +52,9 @@ class Backend(Protocol):
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         """`step(carry, inputs[i], constant) -> (carry, outputs)` for each i; returns the carry and the outputs
         stacked."""
+
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        """See `natural_gradient.Differentiation`."""
 
     def put(self, tree: Any) -> Any:
         """NumPy arrays onto the device."""
@@ -206,7 +210,9 @@ class FunctionalEngine:
     def _train(self, state: Any, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]) -> Any:
         """One gradient step that trains these groups."""
         (scalars, metrics, td_error, moved), gradients = self._differentiate(state["values"], inputs, hyper, groups)
-        state, found = self._descend({**state, "values": dict(state["values"]) | moved}, gradients, hyper, groups)
+        values = dict(state["values"]) | moved
+        measure = functools.partial(self._measure, values, inputs, hyper)
+        state, found = self._descend({**state, "values": values}, gradients, hyper, groups, measure)
         reported = self._summary(scalars, metrics, found, set() if self.layout.delayed <= groups.keys() else self._rare)
         return state, (reported, td_error)
 
@@ -228,6 +234,21 @@ class FunctionalEngine:
 
         return self.backend.gradients(losses, values, groups)
 
+    def _measure(self, values: Arrays, inputs: Any, hyper: Arrays, group: str, vector: Any) -> tuple[Any, Any]:
+        """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
+        batch, noise = inputs
+        agent = self.layout.bind({**values, **self.layout.split(group, vector)}, hyper)
+        found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)[group]
+        return found.value, found.policy
+
+    def gradient(self, function: Any, at: Any) -> Any:
+        """See `natural_gradient.Differentiation`."""
+        return self.backend.gradients(lambda x: ({"it": function(x["it"])}, ()), {"it": at}, {"it": ("it",)})[1]["it"]
+
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        """See `natural_gradient.Differentiation`."""
+        return self.backend.repeat(step, times, carry)
+
     def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> tuple[Arrays, Arrays, Arrays]:
         self.traces += 1
         inputs = (batch, noise)
@@ -245,9 +266,10 @@ class FunctionalEngine:
         return {name: scalars[i] for i, name in enumerate(self.layout.hyper)}
 
     def _descend(
-        self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]]
+        self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]], measure: Any = None
     ) -> tuple[Any, Arrays]:
-        """The state after one gradient step that trains these groups, and metrics of it."""
+        """The state after one gradient step that trains these groups, and metrics of it. measure: see `_measure`; of a
+        group and a vector."""
         layout, step, reported = self.layout, state["step"] + 1, {}
         delayed = {"delayed": state["delayed"] + (layout.delayed <= groups.keys())} if layout.delay else {}
         new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
@@ -259,6 +281,12 @@ class FunctionalEngine:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
+            if group in layout.agent.trust_regions:
+                start, of_group = _joined(state["values"], names), functools.partial(measure, group)
+                change, told = natural_step(layout.config(hyper), gradient, start, of_group, self)
+                reported |= {f"{group}_{name}": x for name, x in told.items()}
+                new |= {name: new[name] + part for name, part in layout.split(group, change).items()}
+                continue
             times = delayed["delayed"] if group in layout.delayed else step
             rate, time = hyper[layout.rates[group]], ops.cast(times, "float32")
             found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))

@@ -87,6 +87,9 @@ class JaxBackend:
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
         return jax.lax.scan(lambda carry, inputs: step(carry, inputs, constant), carry, inputs)
 
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        return jax.lax.fori_loop(0, times, lambda _, carry: step(carry), carry)
+
     def put(self, tree: Any) -> Any:
         check_home(self.name)
         return jax.device_put(tree, self._device)

@@ -17,6 +17,8 @@ from etude.base.errors import CheckpointError, ConfigError, NetworkError, Numeri
 from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
+from etude.config import TrustRegionConfig
+from etude.engines.natural_gradient import METRICS
 from etude.networks.maker import Maker
 from etude.networks.network import Normaliser, Part, parts_of, put_part
 from etude.protocols import Weights
@@ -44,7 +46,7 @@ class ParameterLayout:
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent: Agent = copy.copy(agent)
         self.agent.noise, self.agent.batch_noise = {}, {}
-        self.agent.trained_every, self.agent.state_size = {}, 0
+        self.agent.trained_every, self.agent.state_size, self.agent.trust_regions = {}, 0, frozenset()
         self.agent.build(make, spaces)
         self.parts: dict[str, Part] = parts_of(self.agent)
         self.initial: Weights = {
@@ -87,6 +89,12 @@ class ParameterLayout:
                 "and one config field for all of them."
             )
         self.delayed, self.delay = frozenset(delays), next(iter(delays.values()), None)
+        regions, kind = self.agent.trust_regions, type(self.agent.config)
+        if not regions <= set(self.groups) or regions and not issubclass(kind, TrustRegionConfig):
+            raise ConfigError(
+                f"{type(self.agent).__name__}.trust_regions is {sorted(regions)}, its config a {kind.__name__}; "
+                f"expected losses among {sorted(self.groups)}, and a config derived from TrustRegionConfig."
+            )
         fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
         named = {field for following in self.following for field in (following.tau, following.every) if field}
         named |= set(self.agent.trained_every.values())
@@ -145,6 +153,10 @@ class ParameterLayout:
                 f"expected a vector of its shape, {list(gradient.shape)}."
             )
         return found
+
+    def config(self, hyper: Mapping[str, Any]) -> Any:
+        """The config with these (traced) scalars."""
+        return self._with_hyper(copy.copy(self.agent), hyper).config
 
     @staticmethod
     def _with_hyper(agent: Agent, hyper: Mapping[str, Any]) -> Agent:
@@ -210,7 +222,9 @@ class ParameterLayout:
     def gradient_metrics(self, group: str) -> tuple[str, ...]:
         """The names of the metrics of a loss's gradient."""
         bound = ("norm", "clipped") if "max_gradient_norm" in self.hyper else ()
-        return (*(f"{group}_gradient_{what}" for what in bound), *self.layers.get(group, ()))
+        within = METRICS if group in self.agent.trust_regions else ()
+        named = (*(f"gradient_{what}" for what in bound), *within)
+        return (*(f"{group}_{what}" for what in named), *self.layers.get(group, ()))
 
     def check_losses(self, losses: Losses) -> None:
         """Raise ConfigError where these are no losses, or they and the trained parts do not go by the same names."""
@@ -227,6 +241,11 @@ class ParameterLayout:
                 f"{sorted(self.groups)}. Each loss trains the part of its name: give both the same names."
             )
         for name, loss in losses.items():
+            if name in self.agent.trust_regions and loss.policy is None:
+                raise ConfigError(
+                    f"{type(self.agent).__name__}.loss returned {name!r} without a policy to bound; return "
+                    "Loss(value, policy=(distribution, batch.weight))."
+                )
             if shape := tuple(getattr(loss.value, "shape", ())):
                 raise ConfigError(
                     f"{type(self.agent).__name__}.loss returned {name!r} with shape {list(shape)}; expected a scalar, "

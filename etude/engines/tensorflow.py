@@ -89,6 +89,10 @@ class TensorFlowBackend:
         stacked = iter([array.stack() for array in arrays])
         return carry, tuple(None if x is None else next(stacked) for x in outputs)
 
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        body = lambda i, *carry: (i + 1, *step(carry))  # noqa: E731
+        return tf.while_loop(lambda i, *_: i < times, body, (tf.constant(0), *carry), maximum_iterations=times)[1:]
+
     def put(self, tree: Any) -> Any:
         check_home(self.name)
         with tf.device(self._place):

@@ -24,6 +24,7 @@ from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
+from etude.engines.natural_gradient import natural_step
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
 from etude.engines.pretrained import pretrained_models
@@ -144,11 +145,28 @@ class TorchEngine:
             for name, part in parts_of(agent).items():
                 for variable, value in part.moved.items():
                     self._values[f"{name}.{variable}"].copy_(value)
-        metrics |= self._descend(self._averaged(gradients), hyper, groups)
+        measure = functools.partial(self._measure, batch, noise, hyper)
+        metrics |= self._descend(self._averaged(gradients), hyper, groups, measure)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         names = list(scalars), layout.told_by(losses)
         return names, numbers, None if td_error is None else td_error.detach()
+
+    def _measure(self, batch: Batch, noise: Any, hyper: dict[str, float], group: str, vector: Any) -> tuple[Any, Any]:
+        """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
+        agent = self.layout.bind({**self._values, **self.layout.split(group, vector)}, hyper)
+        found = agent.loss(batch, noise)[group]
+        return found.value, found.policy
+
+    def gradient(self, function: Any, at: Any) -> Any:
+        """See `natural_gradient.Differentiation`."""
+        return torch.func.grad(function)(at)
+
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        """See `natural_gradient.Differentiation`."""
+        for _ in range(times):
+            carry = step(carry)
+        return carry
 
     def _averaged(self, gradients: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The gradients of the whole batch; one engine has differentiated all of it."""
@@ -194,9 +212,14 @@ class TorchEngine:
 
     @torch.no_grad()
     def _descend(
-        self, gradients: dict[str, torch.Tensor], hyper: dict[str, float], groups: dict[str, tuple[str, ...]]
+        self,
+        gradients: dict[str, torch.Tensor],
+        hyper: dict[str, float],
+        groups: dict[str, tuple[str, ...]],
+        measure: Any = None,
     ) -> dict[str, torch.Tensor]:
-        """Train these groups with gradients by name; metrics of it."""
+        """Train these groups with gradients by name; metrics of it. measure: see `_measure`; of a group and a
+        vector."""
         layout, reported = self.layout, {}
         for group, names in groups.items():
             for metric, own in layout.layers.get(group, {}).items():
@@ -207,6 +230,12 @@ class TorchEngine:
                 gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
                 reported[f"{group}_gradient_norm"] = norm
                 reported[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
+            if group in layout.agent.trust_regions:
+                of_group, weights = functools.partial(measure, group), self._trained[group]
+                change, told = natural_step(layout.config(hyper), gradient, weights, of_group, self)
+                reported |= {f"{group}_{name}": x for name, x in told.items()}
+                weights += change
+                continue
             self._update(group, gradient, hyper)
         self._follow(hyper)
         return reported
@@ -334,6 +363,11 @@ class CompiledTorchBackend:
             outputs.append(output)
         summaries = torch.stack([summary for summary, _ in outputs])
         return carry, (summaries, None if outputs[0][1] is None else torch.stack([errors for _, errors in outputs]))
+
+    def repeat(self, step: Any, times: int, carry: Any) -> Any:
+        for _ in range(times):
+            carry = step(carry)
+        return carry
 
     def put(self, tree: Any) -> Any:
         return _to_torch(tree, self.device)

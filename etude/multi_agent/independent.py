@@ -54,12 +54,14 @@ class Independent(MultiAgent):
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
             own.noise, own.batch_noise, own.trained_every, own.state_size = {}, {}, {}, 0
+            own.trust_regions = frozenset()
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
             many = len(self.driven[policy])
             self.noise.update({f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()})
             self.batch_noise.update({f"{policy}.{name}": shape for name, shape in own.batch_noise.items()})
             self.trained_every.update({f"{policy}.{name}": field for name, field in own.trained_every.items()})
+            self.trust_regions |= {f"{policy}.{name}" for name in own.trust_regions}
 
     def policy_spaces(self, spaces: Spaces, policy: str) -> Spaces:
         """What the agents of a policy have in common."""
@@ -98,7 +100,9 @@ class Independent(MultiAgent):
                 error = error + sum(unstacked(ops.abs(errors) * active, len(self.driven[policy])))
             for part, loss in found.items():
                 metrics = {f"{policy}.{name}": active_mean(x, active) for name, x in loss.metrics.items()}
-                losses[f"{policy}.{part}"] = Loss(loss.value, filled=filled(own_batch.weight), **metrics)
+                losses[f"{policy}.{part}"] = Loss(
+                    loss.value, filled=filled(own_batch.weight), policy=loss.policy, **metrics
+                )
         if not isinstance(error, float):
             next(iter(losses.values())).td_error = error / len(self.agents)
         return losses

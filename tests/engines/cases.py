@@ -56,6 +56,7 @@ from etude.algorithms import (
     TD3BCConfig,
     TD3Config,
     TQCConfig,
+    TRPOConfig,
     VDNConfig,
     find,
 )
@@ -99,7 +100,7 @@ class Case:
         """What the config says, but for some numbers that make a few gradient steps tell more."""
         values = {field.name: getattr(self.config, field.name) for field in dataclasses.fields(self.config)}
         found = {name: at(value, 0, 1) for name, value in values.items() if isinstance(value, float | Linear)}
-        found |= {name: getattr(self.config, name, 1) for name in ("policy_delay", "discriminator_every")}
+        found |= {name: getattr(self.config, name, 1) for name in ("policy_delay", "discriminator_every", "epochs")}
         found |= {"learning_rate": 1e-3, "gamma": 0.9, "target_update_every": 3, "tau": 0.05, "temperature": 0.5}
         found |= {"gae_lambda": 0.9, "trace_lambda": 0.9, "entropy_coefficient": 0.01, "max_gradient_norm": 0.5}
         return found | changes
@@ -145,6 +146,8 @@ CASES = [
     Case("ppo on images", "ppo", Spaces(IMAGE, Discrete(3)), PPOConfig(network=SMALL_CONV)),
     Case("pqn", "pqn", Spaces(NESTED, Discrete(3)), PQNConfig(network=Mlp((16, 16), layer_norm=True))),
     Case("pqn on images, masked", "pqn", Spaces(SEEN_MASKED, Discrete(3)), PQNConfig(network=SMALL_CONV)),
+    Case("trpo, masked", "trpo", Spaces(MASKED, Discrete(3)), TRPOConfig(network=NARROW, epochs=2)),
+    Case("trpo box on nested", "trpo", Spaces(NESTED, BOX2), TRPOConfig(network=NARROW, epochs=2)),
     Case("sac", "sac", Spaces(VECTOR, BOX2), SACConfig(network=NARROW)),
     Case("sac on images", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV)),
     Case("sac on a camera and a vector", "sac", Spaces(CAMERA, BOX2), SACConfig(network=SMALL_CONV)),
@@ -327,6 +330,7 @@ CASES = [
     Case("dqn, several", "dqn", PAIR, DQNConfig(network=NARROW), Policies("shared", identity=True)),
     Case("ppo, several", "ppo", UNLIKE, PPOConfig(network=NARROW, normalize_observation=True)),
     Case("pqn, several", "pqn", PAIR, PQNConfig(network=NARROW), Policies("shared", identity=True)),
+    Case("trpo, several", "trpo", PAIR, TRPOConfig(network=NARROW, epochs=2), Policies("shared", identity=True)),
     Case("td3, several", "td3", ARMS, TD3Config(network=NARROW)),
     Case("maddpg", "maddpg", UNLIKE, MADDPGConfig(network=NARROW)),
     Case("maddpg discrete", "maddpg", PAIR, MADDPGConfig(network=NARROW, max_gradient_norm=None)),

@@ -28,6 +28,7 @@ from etude.algorithms import (
     RecurrentPPOConfig,
     ReinforceConfig,
     SACConfig,
+    TRPOConfig,
 )
 from etude.base.data import Episode
 from etude.base.events import Collected, Evaluated, Event, Learned
@@ -51,6 +52,7 @@ SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in"
 R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_update_every=7, buffer_size=200, n_step=3)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 PQN_TINY = PQNConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
+TRPO_TINY = TRPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, epochs=3)
 RECURRENT_PPO_TINY = RecurrentPPOConfig(
     network=Recurrent(Mlp((8,)), 4),
     learning_rate=RATE,
@@ -125,6 +127,7 @@ CASES = [
     Case("dqn-frames", "CartPole-v1", DQN_TINY, changed={"workers": 2}, given={"frame_stack": 3}),
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("pqn", "CartPole-v1", dataclasses.replace(PQN_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("trpo", "CartPole-v1", dataclasses.replace(TRPO_TINY, **NORMALISED), changed={"workers": 2}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 1}),
     Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 1}),
     Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 1}),

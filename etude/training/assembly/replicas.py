@@ -17,7 +17,9 @@ from etude.adapt.rule import BATCHES
 from etude.agent import Agent
 from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path
+from etude.config import TrustRegionConfig
 from etude.engines.replicas import Devices, Replicas, indivisible, launched
+from etude.multi_agent.by_policy import PolicyAgents
 from etude.protocols import ProcessGroup, Weights
 from etude.training.description import Execution
 from etude.training.kinds import kind_of
@@ -36,6 +38,12 @@ def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
         raise ConfigError(
             f"{given}: {type(agent).__name__} computes gradients in its workers, one rollout at a "
             "time. Give it workers instead."
+        )
+    members = agent.members.values() if isinstance(agent, PolicyAgents) else (agent,)
+    for name in (type(member).__name__ for member in members if isinstance(member.config, TrustRegionConfig)):
+        raise ConfigError(
+            f"{name} bounds the divergence over a whole rollout, which it takes its step on in one process and on one "
+            "device. Leave devices and strategy out; workers= collects in several processes."
         )
     network = getattr(agent.config, "network", None)
     if setup.strategy is None:

@@ -289,11 +289,11 @@ class AsyncGradientLearning(LearningKind):
                 f"{name} learns from gradients alone, and no gradient moves {', '.join(sorted(frozen))}. Use a network "
                 "without running statistics, such as an Mlp or a Conv."
             )
-        if built.noise or built.batch_noise or built.trained_every:
+        if built.noise or built.batch_noise or built.trained_every or built.trust_regions:
             raise ConfigError(
-                f"{name} has losses with noise of their own, or that are not due at every gradient step; each "
-                "environment differentiates all losses by itself. Use an agent without `noise`, `batch_noise` and "
-                "`trained_every`."
+                f"{name} has losses with noise of their own, with a trust region, or that are not due at every "
+                "gradient step; each environment differentiates all losses by itself. Use an agent without `noise`, "
+                "`batch_noise`, `trust_regions` and `trained_every`."
             )
         make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
         seed, length = setup.seed, agent.config.rollout_length

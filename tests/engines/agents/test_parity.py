@@ -43,7 +43,7 @@ def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
     layout, weights = reference.layout, engine.weights()
     due = dict.fromkeys(layout.agent.trained_every.values(), 1)
     still = dict.fromkeys(layout.rates.values(), 0.0)
-    hyper = case.hyper(tau=0.0, target_update_every=1_000_000, **due, **still)
+    hyper = case.hyper(tau=0.0, max_kl=0.0, target_update_every=1_000_000, **due, **still)
     batches, noise = random_batches(case, 2, 16), layout.draw_noise(loss_noise(0), 2, 16)
     losses = []
     for i in range(2):

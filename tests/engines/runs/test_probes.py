@@ -132,6 +132,9 @@ LEARNERS = {
         steps=8_000,
         steps_on_sides=4_000,
     ),
+    "trpo": on_policy(
+        "trpo", etude.algorithms.TRPOConfig(**ON_POLICY, normalize_observation=False, rollout_length=50, max_kl=0.05)
+    ),
     "recurrent_ppo": on_policy(
         "recurrent_ppo",
         etude.algorithms.RecurrentPPOConfig(
