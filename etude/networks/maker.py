@@ -16,6 +16,7 @@ from etude.networks.conditional import ConditionalArchitecture, by_embedding
 from etude.networks.network import Ensemble, FreeParameters, Network, Normaliser, Part, RecurrentNetwork
 from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import sequence_architecture
+from etude.networks.residual import ResidualArchitecture
 from etude.networks.specs import (
     ActorCritic,
     ByEmbedding,
@@ -23,6 +24,7 @@ from etude.networks.specs import (
     Mlp,
     ModuleFactory,
     Recurrent,
+    SimBa,
     Spec,
     Transformer,
     framework_of,
@@ -86,10 +88,12 @@ class Maker:
         Raises NetworkError where a module of your own returns another shape, ConfigError for a recurrent network.
         """
         joined = _joined(space)
-        if members is not None and not isinstance(spec, Mlp):
+        if members is not None and not isinstance(spec, Mlp | SimBa):
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
+        if isinstance(spec, SimBa):
+            return Network(ResidualArchitecture(spec, joined, outputs, members, gain), self._rng)
         if isinstance(spec, ByEmbedding):
             return self._by_embedding(spec, joined, (outputs,), gain)
         return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
@@ -107,6 +111,8 @@ class Maker:
         shape = (actions,) if numbers is None else (actions, numbers)
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, space, shape), self._rng)
+        if isinstance(spec, SimBa):
+            return Network(ResidualArchitecture(spec, space, shape), self._rng)
         if isinstance(spec, ByEmbedding):
             return self._by_embedding(spec, space, shape)
         return self._module(spec, (space,), shape)

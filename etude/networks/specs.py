@@ -157,6 +157,28 @@ class Conv:
 
 
 @dataclass(frozen=True)
+class SimBa:
+    """Residual blocks over all parts of the observation, flattened and concatenated: each adds two dense layers over
+    the stream, normalised, to it; the stream is normalised once more before the outputs. So a network of any size is
+    close to a linear function when it starts. Lee et al. 2024, arXiv:2410.09754, who also normalise observations by
+    running moments: `normalize_observation=True`.
+    """
+
+    blocks: int = 2  # residual blocks; the paper: 1 of actors, 2 of critics
+    width: int = 512  # numbers of the stream; the paper: 128 of actors, 512 of critics
+    expansion: int = 4  # units of a block's first layer, times width
+    activation: str = "relu"  # as in `Mlp`
+    initializer: str = "orthogonal"  # as in `Mlp`
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.not_negative(self, "blocks")
+        checks.counts(self, "width", "expansion")
+        checks.one_of(self, "activation", ACTIVATIONS)
+        checks.one_of(self, "initializer", INITIALIZERS)
+
+
+@dataclass(frozen=True)
 class Recurrent:
     """An encoder of the observation, a recurrent cell, and dense layers over the cell's output. For algorithms that
     learn from sequences: r2d2 and recurrent_ppo."""
@@ -265,9 +287,9 @@ class ByEmbedding:
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
 
 if TYPE_CHECKING:
-    OneSpec = Mlp | Conv | Recurrent | Transformer | ByEmbedding | ModuleFactory
+    OneSpec = Mlp | Conv | SimBa | Recurrent | Transformer | ByEmbedding | ModuleFactory
 else:  # files and the command line, which read the declared types, hold no functions
-    OneSpec = Mlp | Conv | Recurrent | Transformer | ByEmbedding
+    OneSpec = Mlp | Conv | SimBa | Recurrent | Transformer | ByEmbedding
 
 
 @dataclass(frozen=True)

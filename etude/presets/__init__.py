@@ -45,9 +45,10 @@ PRESETS: dict[str, dict[str, Preset]]
 REDQ: dict[str, Any]
 DROQ: dict[str, Any]
 RLPD: dict[str, Any]
+SIMBA: dict[str, Any]
 """Fields of SAC's config that are known by names of their own, for any environment: ten critics, two critics that drop
-units, and ten that learn with prior data; see redq.toml, droq.toml and rlpd.toml."""
-OF_SAC = ("REDQ", "DROQ", "RLPD")
+units, ten that learn with prior data, and residual networks; see redq.toml, droq.toml, rlpd.toml and simba.toml."""
+OF_SAC = ("REDQ", "DROQ", "RLPD", "SIMBA")
 
 
 @dataclass(frozen=True)
@@ -246,6 +247,7 @@ __all__ = [
     "PRESETS",
     "REDQ",
     "RLPD",
+    "SIMBA",
     "Preprocessing",
     "Preset",
     "lookup",

@@ -64,6 +64,7 @@ from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tokens, Tuple
 from etude.multi_agent.joint import joined_spaces
+from etude.networks import SimBa
 from etude.protocols import Explorer
 from etude.training.assembly.agents import multi_agent_for
 from etude.training.assembly.exploration import best_for, explorer_for
@@ -123,6 +124,7 @@ SAC_ENSEMBLE = SACConfig(network=NORMED, n_critics=5, n_target_critics=2, policy
 DROQ = SACConfig(
     network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
 )
+SIMBA = SACConfig(network=ActorCritic(SimBa(1, 8), SimBa(2, 8, 2)), normalize_observation=True)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
@@ -163,6 +165,8 @@ CASES = [
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
+    Case("sac, simba", "sac", Spaces(NESTED, BOX2), SIMBA),
+    Case("dqn, simba", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=SimBa(2, 8, 2))),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),
     Case("ppo box, gsde", "ppo", Spaces(VECTOR, BOX2), PPOConfig(network=NARROW, gsde=True)),

@@ -66,6 +66,8 @@ def layer(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
 def network(w: dict[str, np.ndarray], x: np.ndarray, activation: Any = relu, features: bool = False) -> np.ndarray:
     """A network's outputs for one input, or those of its last hidden layer. Weights of dueling networks: `value.*` and
     `advantage.*` beside those of the shared layers; the outputs are [actions, numbers of each]."""
+    if "last.norm_scale" in w:
+        return residual(w, x, activation)
     count = sum(name.count(".") == 1 and name.startswith("dense") and name.endswith(".weight") for name in w)
     dueling = any(name.startswith("value.") for name in w)
     for i in range(count):
@@ -79,6 +81,19 @@ def network(w: dict[str, np.ndarray], x: np.ndarray, activation: Any = relu, fea
         streams.append(layer(own, f"dense{count + 1}", activation(layer(own, f"dense{count}", x))))
     value, advantage = streams[0][None], streams[1].reshape(-1, len(streams[0]))
     return value + advantage - advantage.mean(0, keepdims=True)
+
+
+def residual(w: dict[str, np.ndarray], x: np.ndarray, activation: Any) -> np.ndarray:
+    """Outputs of a network of residual blocks with layer normalisation before each, and before the outputs."""
+
+    def norm(name: str, x: np.ndarray) -> np.ndarray:
+        return (x - x.mean()) / np.sqrt(x.var() + 1e-6) * w[f"{name}.norm_scale"] + w[f"{name}.norm_bias"]
+
+    x, i = layer(w, "dense0", x), 0
+    while f"block{i}.norm_scale" in w:
+        y = activation(layer(w, f"block{i}.dense0", norm(f"block{i}", x)))
+        x, i = x + layer(w, f"block{i}.dense1", y), i + 1
+    return layer(w, "dense1", norm("last", x))
 
 
 def members(w: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:

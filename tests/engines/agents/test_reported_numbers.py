@@ -62,6 +62,8 @@ TRUTH = {
     "tqc": slow.tqc,
     "crossq": slow.crossq,
     "sac, droq": slow.droq,
+    "sac, simba": slow.sac,
+    "dqn, simba": slow.dqn,
     "cql discrete": slow.cql,
     "cql box": slow.cql,
     "cql box, lagrange": slow.cql,

@@ -13,7 +13,8 @@ from etude import Mlp
 from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
-from etude.presets import DROQ, REDQ, RLPD
+from etude.networks import SimBa
+from etude.presets import DROQ, REDQ, RLPD, SIMBA
 from etude.replay import Buffer, MixedReplay
 
 OFFLINE = {
@@ -150,8 +151,9 @@ def test_the_hyperparameters_of_rlpd_are_fields_of_sac():
     assert config.critic_network.layer_norm and not config.actor_network.layer_norm
 
 
-def test_redq_and_droq_are_settings_of_sac():
-    redq, droq = SACConfig(**REDQ), SACConfig(**DROQ)
+def test_redq_droq_and_simba_are_settings_of_sac():
+    redq, droq, simba = SACConfig(**REDQ), SACConfig(**DROQ), SACConfig(**SIMBA)
+    assert simba.critic_network == SimBa() and simba.normalize_observation
     assert (redq.n_critics, droq.n_critics) == (10, 2)
     for config in (redq, droq):
         assert (config.n_target_critics, config.gradient_steps, config.policy_delay) == (2, 20, 20)
