@@ -42,6 +42,7 @@ from etude.algorithms.rlhf import RLHF, RewardModel, RewardModelConfig, RLHFConf
 from etude.algorithms.sac import SAC, SACConfig, SACNConfig
 from etude.algorithms.td3 import TD3, TD3Config
 from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
+from etude.algorithms.td_mpc2 import TDMPC2, TDMPC2Config
 from etude.algorithms.tqc import TQC, TQCConfig
 from etude.algorithms.trpo import TRPO, TRPOConfig
 from etude.base.errors import ConfigError
@@ -102,6 +103,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "sac_n": (SAC, SACNConfig),
     "td3": (TD3, TD3Config),
     "td3_bc": (TD3BC, TD3BCConfig),
+    "td_mpc2": (TDMPC2, TDMPC2Config),
     "tqc": (TQC, TQCConfig),
     "vdn": (QMIX, VDNConfig),
     "trpo": (TRPO, TRPOConfig),
@@ -228,6 +230,8 @@ __all__ = [
     "TD3BC",
     "TD3BCConfig",
     "TD3Config",
+    "TDMPC2",
+    "TDMPC2Config",
     "TQC",
     "TQCConfig",
     "UnrollsConfig",

@@ -62,7 +62,9 @@ class OnnxModel:
         elif step.varies:
             emit = _EMITTED.get(step.operation)
             if emit is None:
-                raise ConfigError(f"This policy computes ops.{step.operation}, which --to onnx does not know.")
+                raise ConfigError(
+                    f"This policy computes ops.{step.operation}, which --to onnx does not know. --to numpy does."
+                )
             self._names[step] = emit(self, step, *step.arguments)
 
     def node(self, operation: str, *inputs: str, name: str | None = None, **attributes: Any) -> str:

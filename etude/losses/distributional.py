@@ -84,3 +84,28 @@ def quantile_error(quantile: Array, target: Array) -> Array:
     quantile: [B, N]; target: [B, M] -> [B]. The whole distributions would differ by noise that cannot be learned away.
     """
     return ops.mean(ops.stop_gradient(target), -1) - ops.mean(quantile, -1)
+
+
+@shapes(logits="*B N")
+def expected_symlog(logits: Array, largest: Array | float) -> Array:
+    """The number whose symlog is the mean over N evenly spaced values in [-largest, largest] with these logits.
+
+    Hafner et al. 2023, arXiv:2301.04104, equations 8 and 9: symlog(x) = sign(x) log(|x| + 1).
+
+    logits: [..., N] -> [...].
+    """
+    mean = largest * expected_values(logits, ops.linspace(-1.0, 1.0, logits.shape[-1], like=logits))
+    return ops.sign(mean) * ops.expm1(ops.abs(mean))
+
+
+@shapes(value="*B", logits="*E *B N")
+def symlog_cross_entropy(value: Array, logits: Array, largest: Array | float) -> Array:
+    """The cross-entropy of logits [..., N] under symlog of a value, as shares of the two nearest of N evenly
+    spaced values in [-largest, largest] (two-hot). Hafner et al. 2023, arXiv:2301.04104, equations 10 and 11. No
+    gradient flows into the value.
+
+    value: [...]; logits: [..., N], or of E networks [E, ..., N] -> the shape of logits without N.
+    """
+    place = ops.expand_dims(ops.sign(value) * ops.log1p(ops.abs(value)) / largest, -1)
+    share = project(place, ops.ones_like(place), ops.linspace(-1.0, 1.0, logits.shape[-1], like=logits))
+    return -ops.sum(ops.stop_gradient(share) * ops.log_softmax(logits), -1)

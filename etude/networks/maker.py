@@ -180,6 +180,10 @@ class Maker:
         """Numbers that depend on nothing; not trained, they change where `Agent.after_phase` says so."""
         return FreeParameters(np.asarray(values), trained)
 
+    def noise(self, shape: tuple[int, ...]) -> FreeParameters:
+        """Standard normal numbers, which are not trained: the same at every call."""
+        return FreeParameters(self._rng.standard_normal(shape), trained=False)
+
     def normaliser(self, space: Space, on: bool) -> Normaliser:
         """Normalisation of observations; does nothing where `on` is False."""
         self._normalises = self._normalises or on

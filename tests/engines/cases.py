@@ -55,6 +55,7 @@ from etude.algorithms import (
     SACNConfig,
     TD3BCConfig,
     TD3Config,
+    TDMPC2Config,
     TQCConfig,
     TRPOConfig,
     VDNConfig,
@@ -125,6 +126,20 @@ DROQ = SACConfig(
     network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
 )
 SIMBA = SACConfig(network=ActorCritic(SimBa(1, 8), SimBa(2, 8, 2)), normalize_observation=True)
+PLANNING = TDMPC2Config(
+    network=Mlp((8, 8), layer_norm=True),
+    encoder=Mlp((8,), layer_norm=True),
+    latent_size=8,
+    simplex_size=4,
+    sequence_length=6,
+    decay=0.8,
+    n_critics=3,
+    bins=11,
+    largest=4.0,
+    n_plans=8,
+    n_policy_plans=2,
+    n_elites=3,
+    iterations=2,
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
@@ -162,6 +177,8 @@ CASES = [
         SACConfig(network=NARROW, max_gradient_norm=1.0, optimizer=Adam(0.5)),
     ),
     Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
+    Case("td_mpc2", "td_mpc2", Spaces(NESTED, BOX2), PLANNING),
+    Case("td_mpc2 on images", "td_mpc2", Spaces(CAMERA, BOX2), dataclasses.replace(PLANNING, encoder=SMALL_CONV)),
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),

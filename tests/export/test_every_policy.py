@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from cases import CASES
 
+from etude.base.errors import ConfigError
 from etude.base.spaces import Dict, Hybrid
 from etude.engines.numpy import NumpyEngine
 from etude.envs.adapter import SpaceConversion
@@ -45,4 +46,8 @@ def test_programs_compute_what_the_policy_does(case):
             else:
                 assert np.array_equal(found[output], expected)
             assert found[output].dtype == expected.dtype
-        onnx_file.check(policy, onnx_file.OnnxModel(policy, "").bytes)
+        if case.algorithm == "td_mpc2":  # rounding decides which plans are among the best
+            with pytest.raises(ConfigError, match="--to onnx"):
+                onnx_file.OnnxModel(policy, "")
+        else:
+            onnx_file.check(policy, onnx_file.OnnxModel(policy, "").bytes)

@@ -785,6 +785,69 @@ def tqc(given: Numbers, batch: Any) -> Any:
     return losses, metrics, [row.error for row in found]
 
 
+def td_mpc2(given: Numbers, batch: Any) -> Any:
+    c, mask = given.c, batch.extras["mask"]
+    values = np.linspace(-c.largest, c.largest, c.bins)
+    of = lambda name, *x: network(part_of(given.w, name), np.concatenate(x))  # noqa: E731
+    softmax = lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()  # noqa: E731
+
+    def latent(x: np.ndarray) -> np.ndarray:
+        return np.concatenate([softmax(x[i : i + c.simplex_size]) for i in range(0, len(x), c.simplex_size)])
+
+    def policy(z: np.ndarray) -> Normal:
+        mean, x = np.split(of("policy", z), 2)
+        return Normal(mean, np.exp(-10 + 6 * (np.tanh(x) + 1)), squashed=True)
+
+    def number(logits: np.ndarray) -> float:
+        mean = softmax(logits) @ values
+        return math.copysign(math.exp(abs(mean)) - 1, mean)
+
+    def cross_entropy(x: float, logits: np.ndarray) -> float:
+        place = min(max(math.copysign(math.log(abs(x) + 1), x), -c.largest), c.largest)
+        share = np.maximum(1 - np.abs(values - place) / (values[1] - values[0]), 0)  # of the two neighbours
+        return -share @ np.log(softmax(logits))
+
+    names = ("consistency", "reward", "termination", "critic")
+    metrics, chosen = dict.fromkeys(names, 0.0), np.argsort(given.noise["subset"])[:2]
+    first, policy_loss, priorities, entropies = [], 0.0, [], []
+    for i in range(len(mask)):
+        steps = [Row(given, batch_at(batch), (i, t)) for t in range(mask.shape[1])]
+        z, errors = latent(of("model.encoder", steps[0].o)), []
+        for t, row in enumerate(steps):
+            weight = c.decay**t * row.w * mask[i, t] / len(steps)
+            own, log_prob = policy(z).sample(given.noise["action"][i, t])
+            q = np.mean([number(x) for x in given.critics("model.critic", z, own)])
+            policy_loss += weight * (c.temperature * log_prob - q / max(given.w["scale.value"], 1.0))
+            if t == 0:
+                first.append(q)
+                entropies.append(-log_prob)
+            found, action = latent(of("model.encoder", row.next_o)), np.clip(row.a, -1, 1)
+            next_a, _ = policy(found).sample(given.noise["next_action"][i, t])
+            following = [number(x) for x in given.critics("critic_target", found, next_a)]
+            target = row.r + row.d * min(following[j] for j in chosen)
+            critics, reward = given.critics("model.critic", z, action), of("model.reward", z, action)
+            if mask[i, t]:
+                errors.append(abs(target - np.mean([number(x) for x in critics])))
+            z = latent(of("model.dynamics", z, action))
+            ending = float(of("model.termination", z)[0])
+            step = {
+                "consistency": np.mean((z - found) ** 2),
+                "reward": cross_entropy(row.r, reward),
+                "termination": -math.log(sigmoid(ending if row.d == 0 else -ending)),
+                "critic": np.mean([cross_entropy(target, x) for x in critics]),
+            }
+            for name in names:
+                metrics[name] += weight * step[name] / len(mask)
+        priorities.append(0.9 * max(errors) + 0.1 * sum(errors) / len(errors))
+    ordered, last = sorted(first), len(first) - 1
+    losses = {
+        "model": sum(getattr(c, f"{name}_coefficient") * metrics[name] for name in names),
+        "policy": policy_loss / len(mask),
+    }
+    metrics["value_range"] = ordered[int(0.95 * last)] - ordered[int(0.05 * last)]
+    return losses, metrics | {"q_value": np.mean(first), "policy_entropy": np.mean(entropies)}, priorities
+
+
 def cql(given: Numbers, batch: Any) -> Any:
     if isinstance(given.action, gym.Discrete):
         return discrete_cql(given, batch)

@@ -64,6 +64,7 @@ TRUTH = {
     "sac, droq": slow.droq,
     "sac, simba": slow.sac,
     "dqn, simba": slow.dqn,
+    "td_mpc2": slow.td_mpc2,
     "cql discrete": slow.cql,
     "cql box": slow.cql,
     "cql box, lagrange": slow.cql,
