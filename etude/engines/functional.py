@@ -3,10 +3,9 @@ torch."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from etude.base.trees import Tree
 from etude.engines.natural_gradient import natural_step
 from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
+from etude.engines.programs import shared
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
 from etude.networks.maker import Maker
 from etude.networks.network import parts_of
@@ -31,6 +31,7 @@ class Backend(Protocol):
 
     name: str
     device: str
+    compiled_for: tuple[Any, ...]  # what else than the framework a program of this backend depends on, once settled
 
     def settle(self, layout: ParameterLayout) -> None:
         """Decide on the device, now that the networks are known."""
@@ -66,133 +67,48 @@ class Backend(Protocol):
         """Back into NumPy arrays that nothing else writes to."""
 
 
-class FunctionalEngine:
-    """Evaluates and trains one agent.
+class Reported(NamedTuple):
+    """The names of the losses and of the metrics that a trace reports. rare: of these, what is 0 at the gradient steps
+    at which delayed losses are not due. told: what some of them say of the others; see `ParameterLayout.told_by`."""
 
-    The agent's ordinary methods are traced with its variables, optimizer moments and hyperparameters as arguments, so
-    that nothing is compiled again when one of them changes. `traces` counts how often the learn step was traced.
+    losses: tuple[str, ...]
+    metrics: tuple[str, ...]
+    rare: set[str]
+    told: dict[str, set[str]]
+
+
+class Program:
+    """An agent's methods and its gradient step, compiled: functions of all weights, optimizer moments and
+    hyperparameters, so that nothing is compiled again when one of them changes. See `engines.programs`.
+
+    traces: how often the gradient step was traced. reports: by trace, what the losses report.
     """
 
-    def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
-        self.spaces: Spaces = spaces
+    def __init__(self, layout: ParameterLayout, backend: Backend):
+        self.layout: ParameterLayout = layout
         self.backend: Backend = backend
-        self.layout: ParameterLayout = ParameterLayout(
-            agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module)
-        )
-        self.exportable: bool = self.layout.portable
-        self.state_size: int = self.layout.agent.state_size
-        backend.settle(self.layout)
-        self.name: str = backend.name
-        self.device: str = backend.device
-        self._noise = loss_noise(seed)
-        values = backend.put(dict(self.layout.initial))
-        zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
-        self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
-        self._state["step"] = backend.put(np.zeros((), np.int32))
-        if self.layout.delay is not None:
-            self._state["delayed"] = backend.put(np.zeros((), np.int32))
-        self._act = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
-        self._value = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
-        self._reward = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
-        self._learn, self._apply = backend.compile(self._steps), backend.compile(self._descend_named)
-        self._gradients = backend.compile(self._differentiate_all)
         self.traces: int = 0
-        self._compiler = self  # the engine whose functions are compiled
-        self._done = 0  # gradient steps
-        self._names: tuple[list[str], list[str]] = ([], [])
-        self._rare: set[str] = set()  # of these, what is 0 at the gradient steps at which delayed losses are not due
-        self._told: dict[str, set[str]] = {}  # what some of them say of the others: `ParameterLayout.told_by`
-
-    def share_compiled(self, other: FunctionalEngine, scalars: bool) -> bool:
-        """Call what `other` compiles, so that nothing is compiled twice. Returns whether it does: not where agents,
-        spaces or backends differ, or a module of the user's own holds its weights.
-
-        scalars: whether configs may differ in the scalars of the learn call (`layout.hyper`), so that what acts is
-            compiled for each; needs an agent that reads these as it is built for initial values of weights at most.
-        """
-        own, its = self.layout, other.layout
-        alike = (type(own.agent), own.hyper, self.spaces, self.name, self.device) == (
-            type(its.agent), its.hyper, other.spaces, other.name, other.device
-        )  # fmt: skip
-        if not (alike and all(part.in_numpy for part in own.parts.values())):
-            return False
-        # The fields in which two configs of one class differ
-        pairs = {
-            f.name: (getattr(own.agent.config, f.name), getattr(its.agent.config, f.name))
-            for f in dataclasses.fields(own.agent.config)
-        }
-        differ = {name for name, (one, two) in pairs.items() if one is not two and one != two}
-        if not differ <= (set(own.hyper) if scalars else set()):
-            return False
-        self._compiler = other
-        for name in ("_learn", "_apply", "_gradients", *(() if differ else ("_act", "_value", "_reward"))):
-            setattr(self, name, getattr(other, name))
-        return True
-
-    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
-        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._act(self._values(), self.backend.passed(inputs)))
-
-    def value(self, observation: Tree, *state: np.ndarray) -> Any:
-        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        return self.backend.numpy(self._value(self._values(), self.backend.passed((observation, *state))))
-
-    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
-        """What `agent.reward` returns for M steps: [M] float32."""
-        steps = self.backend.passed((observation, action, following, discount))
-        return self.backend.numpy(self._reward(self._values(), steps))
-
-    def _values(self) -> Any:
-        """All weights, where this process computes without others."""
-        return self._state["values"]
-
-    def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
-        """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
-        k, n = batches.weight.shape[:2]
-        noise = self.layout.draw_noise(self._noise, k, n)
-        inputs = self._inputs(_read(batches), noise, hyper)
-        self._state, summary, td_error = self._learn(self._state, *inputs)
-        losses, metrics = self._compiler._names
-        reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
-        for name in self._compiler._rare & reported.keys():
-            mean = reported.pop(name)
-            if due := self.layout.times_due(
-                self._done, k, hyper
-            ):  # the mean over the gradient steps at which it was reported
-                reported[name] = mean * k / due
-        self._done += k
-        errors = None if td_error is None else self.backend.numpy(td_error)
-        update = update_of(losses, reported, self._compiler._told, errors, k)
-        check_finite(update)
-        return update
-
-    def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
-        """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
-        noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
-        first = {name: drawn[0] for name, drawn in noise.items()}
-        inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
-        gradients, losses, metrics = self.backend.numpy(self._gradients(self._values(), *inputs))
-        numbers = {name: float(value) for found in (losses, metrics) for name, value in found.items()}
-        update = update_of(list(losses), numbers, self._compiler._told, None, 0)
-        check_finite(update)
-        return gradients, update
-
-    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
-        """One gradient step with these gradients of all trained weights, by name."""
-        self.layout.check_gradients(gradients)
-        inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
-        self._state, reported = self._apply(self._state, *inputs)
-        self._done += 1
-        return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
-
-    def _inputs(self, batches: dict[str, Any], noise: Weights, hyper: dict[str, float]) -> Any:
-        """The arguments of the compiled learn call, but for the state."""
-        return self.backend.passed((batches, noise, self._scalars(hyper)))
+        self.reports: list[Reported] = []
+        self._names: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._rare: set[str] = set()
+        self._told: dict[str, set[str]] = {}
+        self.act: Any = backend.compile(lambda values, inputs: self.layout.bind(values).act(*inputs))
+        self.value: Any = backend.compile(lambda values, inputs: self.layout.bind(values).value(*inputs))
+        self.reward: Any = backend.compile(lambda values, steps: self.layout.bind(values).reward(*steps))
+        self.learn: Any = backend.compile(self._steps)
+        self.apply: Any = backend.compile(self._descend_named)
+        self.gradients: Any = backend.compile(self._differentiate_all)
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
-        return state, ops.mean(summaries, 0), td_error
+        return state, {self._reported(): ops.mean(summaries, 0)}, td_error
+
+    def _reported(self) -> int:
+        """The place of what this trace reports in `reports`: what it returns goes by this number."""
+        found = Reported(*self._names, self._rare, self._told)
+        if found not in self.reports:
+            self.reports.append(found)
+        return self.reports.index(found)
 
     def _step(self, state: Any, inputs: Any, scalars: Any) -> Any:
         self.traces += 1
@@ -249,17 +165,14 @@ class FunctionalEngine:
         """See `natural_gradient.Differentiation`."""
         return self.backend.repeat(step, times, carry)
 
-    def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> tuple[Arrays, Arrays, Arrays]:
+    def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> Any:
         self.traces += 1
         inputs = (batch, noise)
         reported, gradients = self._differentiate(values, inputs, self._hyper(scalars), self.layout.groups)
-        return gradients, *reported[:2]
+        return gradients, {self._reported(): reported[:2]}
 
     def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
         return self._descend(state, gradients, self._hyper(scalars), self.layout.groups)
-
-    def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
-        return np.array([hyper[name] for name in self.layout.hyper], np.float32)
 
     def _hyper(self, scalars: Any) -> Arrays:
         """What `_scalars` was given, inside of what is compiled."""
@@ -308,8 +221,115 @@ class FunctionalEngine:
         reported = scalars | metrics
         for group in self.layout.groups:
             reported |= {name: found.get(name, zero) for name in self.layout.gradient_metrics(group)}
-        self._names = (list(scalars), [name for name in reported if name not in scalars])
+        self._names = (tuple(scalars), tuple(name for name in reported if name not in scalars))
         return ops.stack([zero if name in absent else x for name, x in reported.items()], 0)
+
+
+class FunctionalEngine:
+    """Evaluates and trains one agent, with programs that it shares with others like it; see `programs.shared`."""
+
+    def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
+        self.spaces: Spaces = spaces
+        self.backend: Backend = backend
+        self.layout: ParameterLayout = ParameterLayout(
+            agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module)
+        )
+        self.exportable: bool = self.layout.portable
+        self.state_size: int = self.layout.agent.state_size
+        backend.settle(self.layout)
+        self.name: str = backend.name
+        self.device: str = backend.device
+        self._noise = loss_noise(seed)
+        values = backend.put(dict(self.layout.initial))
+        zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
+        self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
+        self._state["step"] = backend.put(np.zeros((), np.int32))
+        if self.layout.delay is not None:
+            self._state["delayed"] = backend.put(np.zeros((), np.int32))
+        self._done = 0  # gradient steps
+
+    @functools.cached_property
+    def _acting(self) -> Program:
+        return self._shared(())
+
+    @functools.cached_property
+    def _learning(self) -> Program:
+        return self._shared(self.layout.hyper)
+
+    def _shared(self, scalars: tuple[str, ...]) -> Program:
+        """Found at the first call, right before it is traced."""
+        return shared(Program, self.layout, self.backend, scalars)
+
+    @property
+    def traces(self) -> int:
+        """How often the gradient step of this engine's program was traced."""
+        return self._learning.traces
+
+    def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
+        """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        inputs = (observation,) if state is None else (observation, state)
+        return self.backend.numpy(self._acting.act(self._values(), self.backend.passed(inputs)))
+
+    def value(self, observation: Tree, *state: np.ndarray) -> Any:
+        """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
+        return self.backend.numpy(self._acting.value(self._values(), self.backend.passed((observation, *state))))
+
+    def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
+        """What `agent.reward` returns for M steps: [M] float32."""
+        steps = self.backend.passed((observation, action, following, discount))
+        return self.backend.numpy(self._acting.reward(self._values(), steps))
+
+    def _values(self) -> Any:
+        """All weights, where this process computes without others."""
+        return self._state["values"]
+
+    def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
+        """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
+        k, n = batches.weight.shape[:2]
+        noise = self.layout.draw_noise(self._noise, k, n)
+        inputs = self._inputs(_read(batches), noise, hyper)
+        self._state, found, td_error = self._learning.learn(self._state, *inputs)
+        [(number, summary)] = found.items()
+        losses, metrics, rare, told = self._learning.reports[number]
+        reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        for name in rare & reported.keys():
+            mean = reported.pop(name)
+            if due := self.layout.times_due(
+                self._done, k, hyper
+            ):  # the mean over the gradient steps at which it was reported
+                reported[name] = mean * k / due
+        self._done += k
+        errors = None if td_error is None else self.backend.numpy(td_error)
+        update = update_of(list(losses), reported, told, errors, k)
+        check_finite(update)
+        return update
+
+    def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
+        """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
+        noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
+        first = {name: drawn[0] for name, drawn in noise.items()}
+        inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
+        gradients, found = self.backend.numpy(self._learning.gradients(self._values(), *inputs))
+        [(number, (losses, metrics))] = found.items()
+        numbers = {name: float(value) for found in (losses, metrics) for name, value in found.items()}
+        update = update_of(list(losses), numbers, self._learning.reports[number].told, None, 0)
+        check_finite(update)
+        return gradients, update
+
+    def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
+        """One gradient step with these gradients of all trained weights, by name."""
+        self.layout.check_gradients(gradients)
+        inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
+        self._state, reported = self._learning.apply(self._state, *inputs)
+        self._done += 1
+        return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
+
+    def _inputs(self, batches: dict[str, Any], noise: Weights, hyper: dict[str, float]) -> Any:
+        """The arguments of the compiled learn call, but for the state."""
+        return self.backend.passed((batches, noise, self._scalars(hyper)))
+
+    def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
+        return np.array([hyper[name] for name in self.layout.hyper], np.float32)
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""

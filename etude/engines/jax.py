@@ -26,6 +26,7 @@ class JaxBackend:
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compiled_for: tuple[Any, ...] = ()
         self._busy = busy
 
     def settle(self, layout: ParameterLayout) -> None:
@@ -39,6 +40,7 @@ class JaxBackend:
                 del os.environ["NPROC"]
         gpus = [device for device in jax.devices() if device.platform == "gpu"]
         self.device = decide(self.device, len(gpus), layout)
+        self.compiled_for = (self.device,)
         kind, _, number = self.device.partition(":")
         self._device = jax.devices("cpu")[0] if kind == "cpu" else gpus[int(number)]
 

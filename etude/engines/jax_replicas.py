@@ -25,7 +25,7 @@ from etude.base import trees
 from etude.base.cores import Busy
 from etude.base.errors import ConfigError, ReplicaError
 from etude.base.spaces import Spaces
-from etude.engines.functional import FunctionalEngine
+from etude.engines.functional import FunctionalEngine, Program
 from etude.engines.jax import JaxBackend
 from etude.engines.parameter_layout import ParameterLayout
 from etude.engines.replicas import Heartbeat, Launch, MessageGroup, Replicas, indivisible, lost
@@ -221,9 +221,14 @@ class ShardedEngine(FunctionalEngine):
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
         super().__init__(agent, spaces, seed, ShardedBackend(replicas, busy))
-        if isinstance(replicas.group, JaxGroup):
-            for name in ("_learn", "_apply", "_gradients"):
-                setattr(self, name, functools.partial(replicas.group.call, name[1:], getattr(self, name)))
+        self._group = replicas.group
+
+    def _shared(self, scalars: tuple[str, ...]) -> Program:
+        program = ShardedProgram(self.layout, self.backend)
+        if isinstance(self._group, JaxGroup):
+            for name in ("learn", "apply", "gradients"):
+                setattr(program, name, functools.partial(self._group.call, name, getattr(program, name)))
+        return program
 
     def _values(self) -> Any:
         return jax.tree_util.tree_map(self.backend.local, self._state["values"])
@@ -232,6 +237,12 @@ class ShardedEngine(FunctionalEngine):
         divided = {name: array for name, array in noise.items() if name in self.layout.agent.noise}
         batch, divided = self.backend.divided((batch, divided))
         return batch, noise | divided, self._scalars(hyper)
+
+
+class ShardedProgram(Program):
+    """See `ShardedEngine`."""
+
+    backend: ShardedBackend
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         return self.backend.replicated(super()._steps(state, batches, noise, scalars))

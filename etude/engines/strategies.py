@@ -18,8 +18,8 @@ from etude.base.cores import Busy
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, ReplicaError
 from etude.base.spaces import Spaces
-from etude.engines.functional import FunctionalEngine
-from etude.engines.parameter_layout import Arrays
+from etude.engines.functional import Backend, FunctionalEngine, Program
+from etude.engines.parameter_layout import Arrays, ParameterLayout
 from etude.engines.replicas import MessageGroup, Replicas
 from etude.engines.tensorflow import TensorFlowBackend
 from etude.ops.dispatch import averaged_by
@@ -274,6 +274,17 @@ class StrategyEngine(FunctionalEngine):
         with self._replicas.explained():
             return super().learn(batches, hyper)
 
+    def _shared(self, scalars: tuple[str, ...]) -> Program:
+        return StrategyProgram(self.layout, self.backend, self._replicas)
+
+
+class StrategyProgram(Program):
+    """See `StrategyEngine`."""
+
+    def __init__(self, layout: ParameterLayout, backend: Backend, replicas: StrategyReplicas):
+        self._replicas: StrategyReplicas = replicas
+        super().__init__(layout, backend)
+
     def _differentiate(
         self, values: Arrays, inputs: Any, hyper: Arrays, groups: dict[str, tuple[str, ...]]
     ) -> tuple[Any, Arrays]:
@@ -287,7 +298,7 @@ class StrategyEngine(FunctionalEngine):
             number = replicas.number()
             own, drawn = tf.nest.map_structure(lambda x: x[number], parts)
             with averaged_by(replicas.mean, replicas.count):
-                found, gradients = super(StrategyEngine, self)._differentiate(
+                found, gradients = super(StrategyProgram, self)._differentiate(
                     values, (own, drawn | batch_noise), hyper, groups
                 )
             scalars, metrics, td_error, moved = found

@@ -24,6 +24,7 @@ class TensorFlowBackend:
 
     def __init__(self, device: str, busy: Busy = Busy(), xla: bool = True):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compiled_for: tuple[Any, ...] = ()
         self._busy, self._xla = busy, xla
 
     def settle(self, layout: ParameterLayout) -> None:
@@ -32,6 +33,7 @@ class TensorFlowBackend:
             with contextlib.suppress(RuntimeError):  # TensorFlow has computed in this process before
                 tf.config.threading.set_intra_op_parallelism_threads(threads)
         self.device = decide(self.device, len(tf.config.list_physical_devices("GPU")), layout)
+        self.compiled_for = (self.device, self._xla)
         kind, _, number = self.device.partition(":")
         self._place = "/CPU:0" if kind == "cpu" else f"/GPU:{number}"
 

@@ -321,12 +321,14 @@ class CompiledTorchBackend:
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compiled_for: tuple[Any, ...] = ()
         self._busy = busy
         self._compiled: Any = None
 
     def settle(self, layout: ParameterLayout) -> None:
         self._threads = threads_for(layout.initial.values(), self._busy.learning)
         self.device = decide(self.device, torch.cuda.device_count(), layout)
+        self.compiled_for = (self.device, self._threads)
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
         return wrap_module(factory, inputs, outputs, seed)

@@ -57,6 +57,8 @@ class Independent(MultiAgent):
             own.trust_regions = frozenset()
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
+            for name in parts_of(own):
+                put_part(own, name, None)  # `_of` gives it those that this agent is bound to
             many = len(self.driven[policy])
             self.noise.update({f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()})
             self.batch_noise.update({f"{policy}.{name}": shape for name, shape in own.batch_noise.items()})
@@ -113,14 +115,14 @@ class Independent(MultiAgent):
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         moved: Weights = {}
-        for policy, own in self.built.items():
+        for policy in self.built:
             start = f"{policy}."
 
             def read_own(names: Iterable[str], start: str = start) -> Weights:
                 return {name.removeprefix(start): x for name, x in read([start + name for name in names]).items()}
 
             told = {name.removeprefix(start): x for name, x in metrics.items() if name.startswith(start)}
-            moved |= {start + name: x for name, x in own.after_phase(read_own, told).items()}
+            moved |= {start + name: x for name, x in self._of(policy).after_phase(read_own, told).items()}
         return moved
 
     def _batches(self, batch: Batch, noise: dict[str, Any]) -> dict[str, tuple[Batch, dict[str, Any]]]:

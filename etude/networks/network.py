@@ -281,7 +281,7 @@ def parts_of(holder: Any) -> dict[str, Part]:
     return found
 
 
-def put_part(holder: Any, name: str, part: Part) -> None:
+def put_part(holder: Any, name: str, part: Part | None) -> None:
     """Give an object a part under a name of `parts_of`; a dict that holds it is not changed but replaced."""
     attribute, _, key = name.partition(".")
     setattr(holder, attribute, {**getattr(holder, attribute), key: part} if key else part)

@@ -1,5 +1,4 @@
-"""Runs that differ in their seeds, trained step by step in one process: their environments are stepped together, and
-what one of them compiles serves all."""
+"""Runs that differ in their seeds, trained step by step in one process: their environments are stepped together."""
 
 from __future__ import annotations
 
@@ -9,11 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError
 from etude.base.events import Event
 from etude.base.seeding import MemberSeeds
-from etude.engines.functional import FunctionalEngine
 from etude.engines.stacked import StackedActor
 from etude.envs import make_environments
 from etude.explore import PerMember
@@ -34,18 +31,14 @@ class RunGroup:
     Each run has the numbers that it has alone, unless a vectorised simulator steps its environments: one simulator then
     steps those of all runs, with one generator.
 
-    like: a run of the same config, which compiles for these; None: the first of them.
     apart: why the runs are trained one after the other; None where they are stepped together. errors: by run, what
         ended it.
     """
 
-    def __init__(self, runs: Sequence[Run], like: Run | None = None):
+    def __init__(self, runs: Sequence[Run]):
         self.runs: tuple[Run, ...] = tuple(runs)
         self.errors: dict[int, Exception] = dict[int, Exception]()
         self.apart: str | None = reason_apart(runs[0])
-        compiled = CompiledFunctions(like or runs[0])
-        for run in runs:
-            compiled.share(run)
         if self.apart is None:
             self._join()
 
@@ -116,27 +109,3 @@ def reason_apart(run: Run) -> str | None:
     except ConfigError as error:
         return str(error)
     return None
-
-
-class CompiledFunctions:
-    """What the engines of runs in this process have compiled, for the runs that come after them.
-
-    A run calls what an earlier one compiled where both have the same agent, but for its seed. Runs of the algorithms of
-    etude may also differ in the hyperparameters that are scalars of each learn call.
-    keep: engines, of which the last used ones stay.
-    """
-
-    def __init__(self, *runs: Run, keep: int = 1):
-        self._keep, self._engines = keep, list[FunctionalEngine]()
-        for run in runs:
-            self.share(run)
-
-    def share(self, run: Run) -> None:
-        """Let a run call what an earlier one compiled, or else compile for those that come after it."""
-        engine: Any = run.engine
-        if type(engine) is not FunctionalEngine:
-            return
-        own = ALGORITHMS.get(run.algorithm)
-        scalars = own is not None and type(run.agent) is own[0] and engine.spaces.agents is None
-        other = next((other for other in self._engines if engine.share_compiled(other, scalars)), engine)
-        self._engines = [*(each for each in self._engines if each is not other), other][-self._keep :]

@@ -123,13 +123,13 @@ class SeedRuns:
         with ExitStack() as stack:
             try:
                 directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
-                with self._new(seeds[0]) as like:
-                    apart = reason_apart(like)
+                with self._new(seeds[0]) as run:
+                    apart = reason_apart(run)
                 if apart is not None and len(seeds) > 1:
                     yield SeedNoted(None, f"The runs of a process are trained one after the other: {apart}.")
                 for part in _parts(directories, apart is None):
                     if not self._stopped():
-                        yield from self._trained(part, like)
+                        yield from self._trained(part)
                 yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
             except Exception as error:  # whatever an environment raises: the other groups go on
                 yield SegmentFailed(segment.trial, report_of(error))
@@ -150,8 +150,8 @@ class SeedRuns:
         made = self._settings.made.with_execution(seed=seed)
         return from_state(checkpoint.read(path), trust=True, **made.loading())
 
-    def _trained(self, part: Sequence[SavedRun], like: Run) -> Iterator[SeedReport]:
-        """Train runs together. like: one of them, which compiles for all."""
+    def _trained(self, part: Sequence[SavedRun]) -> Iterator[SeedReport]:
+        """Train runs together."""
         settings, schedule = self._settings, dict(self._settings.schedule)
         with ExitStack() as stack:
             runs, reporters = [], []
@@ -163,7 +163,7 @@ class SeedRuns:
                 lines = stack.enter_context(closing(JsonLines(directory.metrics)))
                 runs.append(run)
                 reporters.append(SeedReporter(seed, lines))
-            group = RunGroup(runs, like)
+            group = RunGroup(runs)
             for i, event in group.steps_until(settings.steps, **schedule):
                 yield from reporters[i](event)
                 if self._stopped():

@@ -19,7 +19,6 @@ from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import report_of
 from etude.report.records import JsonLines, read_records
 from etude.run import Run, Schedule, from_state
-from etude.run.group import CompiledFunctions
 from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.description import RunDescription
@@ -203,7 +202,7 @@ def trial_folder(folder: str | Path, number: int) -> Path:
 
 class TrialRuns:
     """The runs of trials in this process. They are kept between two segments, so that nothing is loaded again where a
-    trial goes on, and what one trial compiled serves others of the same shapes; results do not depend on it.
+    trial goes on; results do not depend on it.
 
     Callbacks are made when the trial begins in this process, and live through its segments until it is over. They are
     made anew where it went on in another process since.
@@ -214,7 +213,6 @@ class TrialRuns:
     def __init__(self, settings: TrialSettings, stopped: Callable[[], bool] = lambda: False):
         self._settings, self._stopped = settings, stopped
         self._live: OrderedDict[int, Run] = OrderedDict()  # the last used one is the last
-        self._compiled = CompiledFunctions(keep=settings.keep)
         self._callbacks: dict[int, tuple[int, list[Any]]] = {}  # by trial, with the step up to which they were called
         self._shared = SharedReplay(Path(settings.folder))
 
@@ -276,7 +274,6 @@ class TrialRuns:
             return run, []
         self._drop(segment.trial)
         run, scores = self._opened(segment, directory)
-        self._compiled.share(run)
         schedule = Schedule(**_schedule(self._settings.plan)).plain()
         directory.write_config({**run.description(), "total": run.learner.progress.total, "schedule": schedule})
         self._live[segment.trial] = run
