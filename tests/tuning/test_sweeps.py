@@ -160,8 +160,8 @@ def test_a_run_that_diverges_ends_alone(tmp_path, monkeypatch, straight):
         raise NumericalError("loss = nan")
 
     class Group(RunGroup):
-        def __init__(self, runs, like):
-            super().__init__(runs, like)
+        def __init__(self, runs):
+            super().__init__(runs)
             runs[1].learner.learn_if_due = diverge
 
     monkeypatch.setattr(seed_runs, "RunGroup", Group)

@@ -118,6 +118,9 @@ class Scaled(PPO):
 
 
 def test_a_class_of_ones_own_is_known_by_itself_and_what_it_reads(engine_name, monkeypatch):
+    if engine_name == "torch":
+        pytest.skip("its compiler traces no means over replicas, which PPO's advantages take")
+
     def learned():
         engine = engine_of(PPO_CASE, engine_name, agent=Scaled(PPO_CASE.config))
         return engine, engine.learn(random_batches(PPO_CASE, 1, 8), PPO_CASE.hyper()).losses["model"]
