@@ -140,6 +140,7 @@ PLANNING = TDMPC2Config(
     n_policy_plans=2,
     n_elites=3,
     iterations=2,
+)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
