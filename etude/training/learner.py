@@ -165,6 +165,8 @@ class Learner:
         self._read_by_acting, self._example_bytes = functools.cache(parts.acting_weights), parts.example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
+        # Called after learning phases, with the last batches and the number of gradient steps; they return metrics
+        self.measured_by: list[Callable[[Learner, Any, int], Mapping[str, float]]] = []
         self.explores_anew: bool = False  # whether the last phase without gradient steps has drawn noise in layers
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
@@ -271,6 +273,8 @@ class Learner:
             self.engine.load(moved)
         if self.rewriters is not None:
             metrics |= self.rewriters.metrics()
+        for measure in self.measured_by:
+            metrics |= measure(self, batches, due.gradient_steps)
         progress.gradient_steps += due.gradient_steps
         seconds = time.perf_counter() - began
         if self.update_schedule.forgets:

@@ -174,7 +174,7 @@ def exists_as_metric(name, keys):
     if re.sub(rf"^estimate/({'|'.join([*METHODS, SIMULATION])})", "estimate/<method>", name) in keys:
         return True
     kind, _, own = name.partition("/")
-    own = re.sub(r"_gradient_(norm|clipped)$|(?<=actor)_(kl|step_size)$", "", own)
+    own = re.sub(r"_gradient_(norm|clipped)$|_(dormant|effective_rank|weight_norm)$|(?<=actor)_(kl|step_size)$", "", own)
     own = own.rpartition(".")[2]  # after the name of a policy
     named = own in KEYWORDS or f'"{own}"' in SOURCE or f"'{own}'" in SOURCE
     return kind == "train" and ("<" in own or named)
@@ -206,7 +206,7 @@ def test_the_page_on_metrics_defines_every_key_of_a_record_and_no_other():
     page = ROOT / "docs" / "metrics.md"
     charts = {name for row in table(page.read_text(encoding="utf-8")) for name in quoted(row[0])}
     others = {name for row in table(section(page, "Records that are not charts")) for name in quoted(row[0])}
-    by_loss = {name for name in charts if re.search(r"<(loss|layer)>_gradient", name)}
+    by_loss = {name for name in charts if re.search(r"<(loss|layer)>_gradient|<network>_", name)}
     assert (charts - by_loss) | others | {"step"} == recorded(emitted_events())
 
 

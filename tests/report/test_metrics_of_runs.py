@@ -15,7 +15,7 @@ from etude import cli
 from etude.base.data import Batch
 from etude.base.errors import CallbackError, ConfigError
 from etude.base.events import Collected, Saved, Warned, WorkerReplaced
-from etude.report import EventLines, JsonLines, Progress, TensorBoard, Video
+from etude.report import EventLines, JsonLines, Plasticity, Progress, TensorBoard, Video, read_records
 from etude.report.records import MetricsRecorder
 from etude.report.series import of_metric
 from etude.training.callbacks import Metrics
@@ -212,3 +212,38 @@ def test_what_cannot_be_filmed_is_said_before_the_first_step(tmp_path):
     for wrong in ({"every": 0}, {"every": 10, "format": "avi"}, {"every": 10, "max_steps": 0.5}):
         with pytest.raises(ConfigError, match="Video: "):
             Video(**wrong)
+
+
+def test_plasticity_is_measured_by_gradient_steps_and_changes_no_number(tmp_path):
+    steady = {"learning_rate": 1e-3, "epsilon": 0.5}  # whatever the length of a part
+    small = {"network": etude.Mlp((8,)), "learning_starts": 64, "train_every": 16, "gradient_steps": 8}
+    config = etude.config("dqn", **small, **steady)
+    found, weights = [], []
+    for name, parts in (("plain", (200,)), ("whole", (200,)), ("parts", (110, 90))):
+        lines = JsonLines(tmp_path / f"{name}.jsonl", 1)
+        run = etude.Run("dqn", "CartPole-v1", engine="torch", seed=1, environments=1, config=config)
+        for steps in parts:
+            run.train(steps, [lines] if name == "plain" else [lines, Plasticity(every=12)])
+            run.save(tmp_path / "run.etude")
+            weights.append(run.engine.weights())
+            run.close()
+            run = etude.load(tmp_path / "run.etude")
+        run.close()
+        records = read_records(lines.path)
+        found.append([(r["step"], r["train/q_dormant"]) for r in records if "train/q_dormant" in r])
+    # The 12th, 24th, 36th ... gradient step are within the phases that end with these
+    assert [step for step, _ in found[1]] == [80, 96, 128, 144, 176, 192]
+    assert found[0] == [] and found[2] == found[1]
+    for each in (weights[1], weights[3]):
+        assert all(np.array_equal(x, weights[0][name]) for name, x in each.items())
+
+
+def test_plasticity_without_steps_and_without_gradients_and_what_it_refuses(tmp_path):
+    lines = JsonLines(tmp_path / "metrics.jsonl", 1)
+    with etude.Run("es", "CartPole-v1", engine="torch", environments=2, network=etude.Mlp((4,))) as run:
+        run.train(100, [lines, Plasticity(every=1)])
+    names = {name for record in read_records(lines.path) for name in record}
+    assert any(name.endswith("_weight_norm") for name in names) and not any("dormant" in name for name in names)
+    for wrong in ({"every": 0}, {"rows": 2.5}, {"tau": 1.0}, {"delta": -0.1}):
+        with pytest.raises(ConfigError, match=f"Plasticity: {next(iter(wrong))} = .*; expected a"):
+            Plasticity(**wrong)

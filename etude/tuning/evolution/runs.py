@@ -13,6 +13,7 @@ from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
+from etude.engines.activations import ActivationSample, in_numpy
 from etude.engines.numpy import NumpyEngine
 from etude.engines.parameter_layout import ParameterLayout
 from etude.envs import make_environments
@@ -23,7 +24,7 @@ from etude.training.learner import Learner
 from etude.tuning.evolution.generations import Tournament
 from etude.tuning.evolution.mutations import Mutations
 from etude.tuning.evolution.structure import PARAMETERS, Mutation
-from etude.tuning.evolution.transfer import MEASURED, ActivationSample, in_numpy, transfer
+from etude.tuning.evolution.transfer import MEASURED, transfer
 
 ROWS = 256  # of a sample
 ENVIRONMENTS = 8  # that a sample is collected from
