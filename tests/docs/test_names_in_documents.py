@@ -174,7 +174,9 @@ def exists_as_metric(name, keys):
     if re.sub(rf"^estimate/({'|'.join([*METHODS, SIMULATION])})", "estimate/<method>", name) in keys:
         return True
     kind, _, own = name.partition("/")
-    own = re.sub(r"_gradient_(norm|clipped)$|_(dormant|effective_rank|weight_norm)$|(?<=actor)_(kl|step_size)$", "", own)
+    own = re.sub(
+        r"_gradient_(norm|clipped)$|_(dormant|effective_rank|weight_norm)$|(?<=actor)_(kl|step_size)$", "", own
+    )
     own = own.rpartition(".")[2]  # after the name of a policy
     named = own in KEYWORDS or f'"{own}"' in SOURCE or f"'{own}'" in SOURCE
     return kind == "train" and ("<" in own or named)
