@@ -124,12 +124,15 @@ class OffPolicyConfig(Config):
     actor_priorities: bool = False  # actors compute initial priorities; False: the largest priority so far
     hindsight: str = "none"  # HER's goal selection: "future", "final", "episode" or "none"
     hindsight_goals: int = 4  # HER's k: relabelled transitions per original one
+    reset_every: int | None = None  # gradient steps between two resets of all networks; the replay stays; None: never
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.not_negative(self, "learning_starts", "priority_exponent", "importance_exponent", "exploration_exponent")
         checks.counts(self, "batch_size", "buffer_size", "train_every", "gradient_steps", "n_step", "hindsight_goals")
         checks.one_of(self, "hindsight", ("none", "future", "final", "episode"))
+        if self.reset_every is not None:
+            checks.counts(self, "reset_every")
         if self.actor_priorities and not self.priority_exponent:
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "

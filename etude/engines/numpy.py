@@ -29,13 +29,14 @@ def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
 
 
 class NumpyEngine:
-    """Evaluates one agent in NumPy."""
+    """Evaluates one agent in NumPy. rng: of its first weights."""
 
     exportable = True
 
-    def __init__(self, agent: Agent, spaces: Spaces):
+    def __init__(self, agent: Agent, spaces: Spaces, rng: np.random.Generator | None = None):
         self.spaces = spaces
-        self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(np.random.default_rng(0), _no_modules))
+        rng = np.random.default_rng(0) if rng is None else rng
+        self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(rng, _no_modules))
         self.state_size: int = self.layout.agent.state_size
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)

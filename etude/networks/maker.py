@@ -11,12 +11,11 @@ from gymnasium import spaces as gym_spaces
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
-from etude.networks.architecture import Architecture
+from etude.networks.architecture import Architecture, ResidualArchitecture
 from etude.networks.conditional import ConditionalArchitecture, by_embedding
 from etude.networks.network import Ensemble, FreeParameters, Network, Normaliser, Part, RecurrentNetwork
 from etude.networks.random_shift import RandomShift
 from etude.networks.recurrent import sequence_architecture
-from etude.networks.residual import ResidualArchitecture
 from etude.networks.specs import (
     ActorCritic,
     ByEmbedding,

@@ -18,11 +18,12 @@ from etude.agent import Agent
 from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import Batch, CollectedSteps, CollectRequest, PolicyVersion, Steps, Update
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
-from etude.config import RolloutConfig
+from etude.config import OffPolicyConfig, RolloutConfig
+from etude.engines.numpy import NumpyEngine
 from etude.engines.updates import GradientSource
 from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import acting_rows, turns
@@ -167,6 +168,10 @@ class Learner:
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
         # Called after learning phases, with the last batches and the number of gradient steps; they return metrics
         self.measured_by: list[Callable[[Learner, Any, int], Mapping[str, float]]] = []
+        own = agent.config.reset_every if isinstance(agent.config, OffPolicyConfig) else None
+        self._reset_every, self._seed = own, seed
+        if own is not None:
+            self._first_weights(0)
         self.explores_anew: bool = False  # whether the last phase without gradient steps has drawn noise in layers
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
@@ -275,13 +280,35 @@ class Learner:
             metrics |= self.rewriters.metrics()
         for measure in self.measured_by:
             metrics |= measure(self, batches, due.gradient_steps)
-        progress.gradient_steps += due.gradient_steps
+        before, progress.gradient_steps = progress.gradient_steps, progress.gradient_steps + due.gradient_steps
+        if self._reset_every is not None:
+            count = progress.gradient_steps // self._reset_every
+            if count > before // self._reset_every:
+                self._reset(count)
         seconds = time.perf_counter() - began
         if self.update_schedule.forgets:
             self.replay.clear()
         if self._draws_noise:
             self._draw_noise(due)
         return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted)
+
+    def _reset(self, count: int) -> None:
+        """Start again from other weights, and from an optimizer that has seen nothing. Nikishin et al. 2022, The
+        primacy bias in deep reinforcement learning, arXiv:2205.07802. Moments of observations stay."""
+        state, layout = self.engine.state(), self.engine.layout
+        values = self._first_weights(count)
+        values |= {name: state["values"][name] for name in values if name.startswith(f"{layout.normaliser}.")}
+        kept = {"values": values, "noise": state["noise"]}  # beside moments and counters of the optimizer
+        self.engine.restore({name: trees.map(np.zeros_like, held) for name, held in state.items()} | kept)
+
+    def _first_weights(self, count: int) -> Weights:
+        try:
+            return NumpyEngine(self.agent, self.engine.spaces, generator(self._seed, "reset", count)).weights()
+        except NetworkError:
+            raise ConfigError(
+                f"reset_every = {self._reset_every}, and a network is a module of your own, which alone knows its "
+                "first weights. Give specs such as Mlp((64, 64)), or leave reset_every at None."
+            ) from None
 
     def _draw_noise(self, due: UpdatesDue) -> None:
         self.explores_anew = bool(due.gradient_steps or due.steps)
