@@ -93,6 +93,8 @@ TABLE = (
     Row("qmix", "etude.examples.two_step_game:TwoStepGame", 16),  # 8 for each of two agents; sums of values find 7
     Row("vdn", "etude.examples.two_step_game:TwoStepGame", 14),
     Row("trpo", "CartPole-v1", 475),
+    Row("ars", "CartPole-v1", 475),
+    Row("ars", "Swimmer-v5", 300),
     Row("trpo", "Pendulum-v1", -200),
     Row("trpo", "Swimmer-v5", 300),
 )

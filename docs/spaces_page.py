@@ -23,7 +23,7 @@ from etude.training.assembly.agents import check_spaces  # noqa: E402
 
 FAMILIES = {
     "ppo": "PPO and its kin",
-    "es": "ES, BC, MARWIL",
+    "es": "ES, ARS, BC, MARWIL",
     "dqn": "DQN, GRPO and their kin",
     "sac": "SAC and its kin",
     "iql": "IQL, CQL",

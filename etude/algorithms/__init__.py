@@ -9,6 +9,7 @@ from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A3C, A2CConfig, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.appo import APPO, APPOConfig
+from etude.algorithms.ars import ARS, ARSConfig
 from etude.algorithms.awac import AWAC, AWACConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config, RainbowConfig
@@ -67,6 +68,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "apex_ddpg": (DDPG, ApexDDPGConfig),
     "apex_dqn": (DQN, ApexDQNConfig),
     "appo": (APPO, APPOConfig),
+    "ars": (ARS, ARSConfig),
     "awac": (AWAC, AWACConfig),
     "bc": (BC, BCConfig),
     "c51": (C51, C51Config),
@@ -151,6 +153,8 @@ __all__ = [
     "AWACConfig",
     "ApexDDPGConfig",
     "ApexDQNConfig",
+    "ARS",
+    "ARSConfig",
     "BC",
     "BCConfig",
     "C51",

@@ -61,5 +61,8 @@ class ES(Agent):
         return self.policy(self.model, observation, self.normaliser(observation))
 
     def estimate(self, weights: np.ndarray, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
-        ascent = antithetic_gradient(centred_ranks(returns), noise, self.config.sigma)
-        return self.config.weight_decay * weights - ascent
+        return self.config.weight_decay * weights - self.ascent(returns, noise)
+
+    def ascent(self, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        """The estimate of the fitness's gradient; arguments as of `estimate`."""
+        return antithetic_gradient(centred_ranks(returns), noise, self.config.sigma)

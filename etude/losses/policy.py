@@ -145,3 +145,17 @@ def antithetic_gradient(utility: np.ndarray, noise: np.ndarray, deviation: float
     """
     difference = utility[0] - utility[1]
     return (difference @ noise / (2 * len(noise) * deviation)).astype(np.float32)
+
+
+@shapes(returns="2 n", noise="n P")
+def augmented_gradient(returns: np.ndarray, noise: np.ndarray, top: int | None = None) -> np.ndarray:
+    """`sum of (returns[0] - returns[1]) * noise / (b * s)`, [P], over the b directions of the highest returns, with the
+    standard deviation s of their returns. Zeros where these are equal.
+
+    Mania et al. 2018, arXiv:1803.07055, Algorithm 2, steps 6 and 7. returns: [2, n], of the parameters plus and minus
+    a multiple of `noise` [n, P]. top: b, at most n; None: all.
+    """
+    best = np.argsort(-returns.max(0), kind="stable")[:top]
+    deviation = returns[:, best].std()
+    scaled = returns[:, best] / deviation if deviation > 0 else 0.0 * returns[:, best]
+    return antithetic_gradient(scaled, noise[best], 0.5)

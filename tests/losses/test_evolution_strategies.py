@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from etude.base.errors import ConfigError
-from etude.losses.policy import antithetic_gradient, centred_ranks
+from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
 
 
 def test_ranks_are_spread_evenly_around_zero():
@@ -55,3 +55,15 @@ def test_the_gradient_leads_up_a_hill():
         utility = centred_ranks(-((tried - top) ** 2).sum(-1))
         parameters = parameters + 0.01 * antithetic_gradient(utility, noise, 0.1)
     np.testing.assert_allclose(parameters, top, atol=0.1)
+
+
+def test_the_best_directions_count_in_units_of_the_deviation_of_their_returns():
+    returns = np.array([[1.0, 9.0, -4.0, 2.0], [3.0, 1.0, -5.0, 8.0]])
+    noise = np.array([[1.0, 0.0], [0.0, 2.0], [5.0, 5.0], [-1.0, 1.0]])
+    deviation = np.std([9.0, 1.0, 2.0, 8.0])  # directions 1 and 3, of returns up to 9 and 8
+    expected = ((9 - 1) * noise[1] + (2 - 8) * noise[3]) / (2 * deviation)
+    np.testing.assert_allclose(augmented_gradient(returns, noise, 2), expected, rtol=1e-6)
+    every = sum((a - b) * x for a, b, x in zip(*returns, noise, strict=True)) / (4 * returns.std())
+    for top in (None, 4, 9):
+        np.testing.assert_allclose(augmented_gradient(returns, noise, top), every, rtol=1e-6)
+    np.testing.assert_array_equal(augmented_gradient(np.full((2, 4), 3.0), noise), np.zeros(2))

@@ -93,7 +93,10 @@ def test_all_others_refuse_numbers_and_choices_by_name():
             assert f"{kind.__name__} needs" in str(problem)
             assert "Box(5,) float32 and MultiDiscrete([2, 2, 3])" in str(problem)
             refused.append(name)
-    taken = {"a2c", "a3c", "airl", "appo", "bc", "es", "gail", "impala", "marwil", "ppo", "recurrent_ppo", "reinforce"}
+    taken = {
+        "a2c", "a3c", "airl", "appo", "ars", "bc", "es", "gail", "impala", "marwil", "ppo", "recurrent_ppo",
+        "reinforce", "trpo",
+    }  # fmt: skip
     assert {name for name, (kind, _) in ALGORITHMS.items() if not for_several(kind)} - set(refused) == taken
 
 

@@ -336,6 +336,15 @@ def dqn(given: Numbers, batch: Any) -> Any:
     return {"q": average(found, lambda row: row.loss)}, {"q_value": average(found, lambda row: row.q)}, errors
 
 
+def pqn(given: Numbers, batch: Any) -> Any:
+    found, q = rows(given, batch), lambda o: given.net("q", o)
+    for row in found:
+        row.q = q(row.o)[row.a]
+        row.error = row.extras["return"] - row.q
+    losses = {"q": average(found, lambda row: row.w * half_square(row.error))}
+    return losses, {"q_value": average(found, lambda row: row.q)}, [row.error for row in found]
+
+
 def c51(given: Numbers, batch: Any) -> Any:
     found, n = rows(given, batch), given.c.atoms
     z, gap = np.linspace(given.c.v_min, given.c.v_max, n), (given.c.v_max - given.c.v_min) / (n - 1)
@@ -450,6 +459,22 @@ def a2c(given: Numbers, batch: Any) -> Any:
         row.policy, row.advantage = policy_at(given, "model", row), advantage
         row.error = (given.value("model.critic", row.o) - row.extras["return"]) ** 2
     return actor_critic(given, found, lambda row: -row.policy.log_prob(row.a) * row.advantage)
+
+
+def trpo(given: Numbers, batch: Any) -> Any:
+    """Of a step of no length."""
+    found = rows(given, batch)
+    advantages = [float(row.extras["advantage"]) for row in found]
+    for row, row.advantage in zip(found, standardised(found, advantages), strict=True):
+        row.policy = policy_at(given, "actor", row)
+        row.gain = math.exp(row.policy.log_prob(row.a) - row.extras["log_prob"]) * row.advantage
+        row.error = (given.value("critic", row.o) - row.extras["return"]) ** 2
+    losses = {
+        "actor": average(found, lambda row: -row.w * row.gain),
+        "critic": average(found, lambda row: row.w * row.error),
+    }
+    metrics = {"entropy": average(found, lambda row: row.w * row.policy.entropy())}
+    return losses, metrics | {"actor_kl": 0.0}, None
 
 
 def ppo(given: Numbers, batch: Any, found: Any = None) -> Any:

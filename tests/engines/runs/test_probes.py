@@ -157,10 +157,17 @@ LEARNERS = {
         steps_on_sides=3_000,
         environments=16,
     ),
+    "ars": Learner(
+        "ars",
+        etude.algorithms.ARSConfig(learning_rate=Linear(0.2, 0.0), sigma=0.2, top_directions=4),
+        steps=6_000,
+        steps_on_sides=3_000,
+        environments=16,
+    ),
 }
 SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are those of the policy that explores
 # ES has no critic; the values of agents with a memory belong to that: see test_r2d2 and test_recurrent_ppo
-WITHOUT_VALUES = ("es", "r2d2", "recurrent_ppo")
+WITHOUT_VALUES = ("es", "ars", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
 ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
 # What comes after a time limit is the business of the view that makes batches: one algorithm for each.
@@ -182,7 +189,7 @@ ONE_STEP = (
 )
 # Where plain exploration does not lead out of the corridor in time: policies that are nearly deterministic from the
 # start, and rewards that only whole episodes are told of.
-NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es")
+NOT_THROUGH_THE_CORRIDOR = ("a2c, numbers", "ppo, numbers", "es", "ars")
 
 
 def trained(learner: Learner, engine_name: str, probe: Any, **options: Any) -> etude.Run:
