@@ -9,7 +9,6 @@ from etude.agent import Agent
 from etude.algorithms.a2c import A2C, A3C, A2CConfig, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.appo import APPO, APPOConfig
-from etude.algorithms.ars import ARS, ARSConfig
 from etude.algorithms.awac import AWAC, AWACConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config, RainbowConfig
@@ -22,7 +21,7 @@ from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dpo import DPO, DPOConfig
 from etude.algorithms.dqn import DQN, ApexDQNConfig, DQNConfig
 from etude.algorithms.edac import EDAC, EDACConfig
-from etude.algorithms.es import ES, ESConfig
+from etude.algorithms.es import ARS, ES, ARSConfig, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.grpo import GRPO, GRPOConfig
 from etude.algorithms.ilql import ILQL, ILQLConfig

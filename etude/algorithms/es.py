@@ -1,6 +1,8 @@
 """Evolution strategies: a gradient estimate from the returns of randomly perturbed weights.
 
 Salimans et al. 2017, Evolution strategies as a scalable alternative to reinforcement learning, arXiv:1703.03864.
+Mania, Guy & Recht 2018, Simple random search provides a competitive approach to reinforcement learning,
+arXiv:1803.07055: augmented random search, for linear policies, along the best of few random directions.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ from etude.agent import Agent
 from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks
 from etude.base.errors import ConfigError
+from etude.base.optimizers import SGD, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
-from etude.losses.policy import antithetic_gradient, centred_ranks
+from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.network import Normaliser
 
@@ -66,3 +69,30 @@ class ES(Agent):
     def ascent(self, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         """The estimate of the fitness's gradient; arguments as of `estimate`."""
         return antithetic_gradient(centred_ranks(returns), noise, self.config.sigma)
+
+
+@dataclass(frozen=True)
+class ARSConfig(ESConfig):
+    """Hyperparameters of ARS: those of ES with other defaults, and the number of directions that count. Versions V2 and
+    V2-t; with `normalize_observation` off V1 and V1-t."""
+
+    network: Spec = Mlp(())  # policy network: a linear one
+    learning_rate: float | Linear = 0.02
+    optimizer: Optimizer = SGD()
+    sigma: float = 0.05
+    weight_decay: float = 0.0
+    normalize_observation: bool = True
+    top_directions: int | None = None  # directions in a step, those of the highest returns; None: all
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.top_directions is not None:
+            checks.counts(self, "top_directions")
+
+
+class ARS(ES):
+    """A policy that moves along random directions by the differences of the returns of either way, in units of their
+    standard deviation."""
+
+    def ascent(self, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
+        return augmented_gradient(returns, noise, self.config.top_directions)

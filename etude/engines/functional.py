@@ -16,8 +16,7 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.engines.natural_gradient import natural_step
-from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
+from etude.engines.optimizers import Gradient, clip_by_norm, natural_step, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
 from etude.engines.programs import shared
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
@@ -55,7 +54,7 @@ class Backend(Protocol):
         stacked."""
 
     def repeat(self, step: Any, times: int, carry: Any) -> Any:
-        """See `natural_gradient.Differentiation`."""
+        """See `optimizers.Differentiation`."""
 
     def put(self, tree: Any) -> Any:
         """NumPy arrays onto the device."""
@@ -158,11 +157,11 @@ class Program:
         return found.value, found.policy
 
     def gradient(self, function: Any, at: Any) -> Any:
-        """See `natural_gradient.Differentiation`."""
+        """See `optimizers.Differentiation`."""
         return self.backend.gradients(lambda x: ({"it": function(x["it"])}, ()), {"it": at}, {"it": ("it",)})[1]["it"]
 
     def repeat(self, step: Any, times: int, carry: Any) -> Any:
-        """See `natural_gradient.Differentiation`."""
+        """See `optimizers.Differentiation`."""
         return self.backend.repeat(step, times, carry)
 
     def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> Any:

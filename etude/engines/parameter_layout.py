@@ -18,7 +18,7 @@ from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_s
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
 from etude.config import TrustRegionConfig
-from etude.engines.natural_gradient import METRICS
+from etude.engines.optimizers import TRUST_REGION_METRICS
 from etude.networks.maker import Maker
 from etude.networks.network import Normaliser, Part, parts_of, put_part
 from etude.protocols import Weights
@@ -222,7 +222,7 @@ class ParameterLayout:
     def gradient_metrics(self, group: str) -> tuple[str, ...]:
         """The names of the metrics of a loss's gradient."""
         bound = ("norm", "clipped") if "max_gradient_norm" in self.hyper else ()
-        within = METRICS if group in self.agent.trust_regions else ()
+        within = TRUST_REGION_METRICS if group in self.agent.trust_regions else ()
         named = (*(f"gradient_{what}" for what in bound), *within)
         return (*(f"{group}_{what}" for what in named), *self.layers.get(group, ()))
 

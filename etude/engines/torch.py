@@ -24,8 +24,7 @@ from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
-from etude.engines.natural_gradient import natural_step
-from etude.engines.optimizers import Gradient, clip_by_norm, norm_of, optimizer_update
+from etude.engines.optimizers import Gradient, clip_by_norm, natural_step, norm_of, optimizer_update
 from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
 from etude.engines.pretrained import pretrained_models
 from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
@@ -159,11 +158,11 @@ class TorchEngine:
         return found.value, found.policy
 
     def gradient(self, function: Any, at: Any) -> Any:
-        """See `natural_gradient.Differentiation`."""
+        """See `optimizers.Differentiation`."""
         return torch.func.grad(function)(at)
 
     def repeat(self, step: Any, times: int, carry: Any) -> Any:
-        """See `natural_gradient.Differentiation`."""
+        """See `optimizers.Differentiation`."""
         for _ in range(times):
             carry = step(carry)
         return carry
