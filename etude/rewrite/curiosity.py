@@ -63,6 +63,10 @@ class Curiosity(RewriterSpec):
                 f"rewrite = {type(self).__name__}() adds one reward for each step; this environment has several "
                 "agents. Write a rewriter of your own, which adds one for each agent."
             )
+        return self.rewriter(context)
+
+    def rewriter(self, context: RewriterContext) -> Rewriter:
+        """What adds the intrinsic reward to steps of one agent."""
         return IntrinsicReward(self, context)
 
 
@@ -119,7 +123,7 @@ class IntrinsicReward(Rewriter):
         rows = {"observation": steps.observation, "action": steps.action, "next_observation": steps.next_observations()}
         self._follow(rows["next_observation"])
         flat = {name: trees.map(_flat, tree) for name, tree in rows.items()}
-        reward = self._reward(flat, times * n).reshape(times, n)
+        reward = self._rewards(steps, flat)
         self._scale.update(reward, np.zeros((times, n), bool), steps.columns, self._settings.gamma)
         factor = at(self._settings.coefficient, *self._now) * self._scale.factor
         if self._scale.moments.seen < self._settings.batch_size:
@@ -137,8 +141,14 @@ class IntrinsicReward(Rewriter):
         name = self._engine.layout.normaliser
         self._engine.load({f"{name}.{key}": value for key, value in self._moments.values().items()})
 
+    def _rewards(self, steps: Steps, rows: dict[str, Tree]) -> np.ndarray:
+        """The intrinsic rewards of steps [T, N], from their rows [T * N, ...]."""
+        found = self._reward(rows, steps.reward.size)
+        return found.reshape(*steps.shape, *found.shape[1:])
+
     def _reward(self, rows: dict[str, Tree], count: int) -> np.ndarray:
-        """The intrinsic rewards of rows, [M]. Their number is filled up to a power of two: few sizes are compiled."""
+        """What the agent computes as rewards of rows, [M, ...]. Their number is filled up to a power of two: few sizes
+        are compiled."""
         more = (1 << (count - 1).bit_length()) - count
         filled = {name: trees.map(lambda leaf: np.concatenate([leaf, leaf[:1].repeat(more, 0)]), tree)
                   for name, tree in rows.items()} if more else rows  # fmt: skip
