@@ -1,7 +1,6 @@
 """Rewriting of collected steps before they are stored: reward shaping, relabelling, intrinsic rewards."""
 
-from etude.rewrite.curiosity import ICM, RND
-from etude.rewrite.episodic import E3B
+from etude.rewrite.curiosity import E3B, ICM, RND
 from etude.rewrite.rewriter import Rewriter, RewriterContext, Rewriters, RewriterSpec
 
 SPECS: tuple[type[RewriterSpec], ...] = (E3B, ICM, RND)
