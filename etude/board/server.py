@@ -62,7 +62,7 @@ class BoardLimits:
     every: float = 1.0
 
 
-class BoardServer:
+class _BoardServer:
     """Answers browsers. board: what they see. ending: whether pages are to be let go."""
 
     def __init__(self, board: RunBoard, limits: BoardLimits):
@@ -282,7 +282,7 @@ def _json(found: Any) -> Response:
     return Response(json.dumps(found, allow_nan=False), media_type="application/json")
 
 
-class Guard:
+class _Guard:
     """Lets in who may come: of this page's own origin, to a host of this board, with its token where it has one.
 
     hosts: names under which it may be asked for; empty: any, as others have no token.
@@ -341,8 +341,8 @@ def _refusal(problem: Refused) -> Response:
 def application(
     board: RunBoard, hosts: frozenset[str], token: str | None = None, limits: BoardLimits = BoardLimits()
 ) -> Starlette:
-    """The board as an ASGI application, whose `state.board` is a `BoardServer`. hosts, token: see `Guard`."""
-    server = BoardServer(board, limits)
+    """The board as an ASGI application, whose `state.board` is a `_BoardServer`. hosts, token: see `_Guard`."""
+    server = _BoardServer(board, limits)
 
     def route(path: str, function: Callable[[Request], Awaitable[Response]], *methods: str) -> Route:
         async def answered(request: Request) -> Response:
@@ -377,7 +377,7 @@ def application(
             route("/film", server.film, "POST"),
             route("/act", server.act, "POST"),
         ],
-        middleware=[Middleware(Guard, hosts=hosts, token=token)],
+        middleware=[Middleware(_Guard, hosts=hosts, token=token)],
     )
     app.state.board = server
     return app

@@ -48,7 +48,7 @@ class Damaged(CheckpointError):
     """A file is not what was written, or can no longer be read."""
 
 
-class Member(NamedTuple):
+class _Member(NamedTuple):
     """Where a part of the file is, and what it must be."""
 
     name: str
@@ -61,7 +61,7 @@ class Member(NamedTuple):
 class Manifest:
     """What a checkpoint holds."""
 
-    members: tuple[Member, ...]
+    members: tuple[_Member, ...]
     meta: dict[str, Any]
 
     @property
@@ -70,10 +70,10 @@ class Manifest:
         return tuple(name.removesuffix(".json") for name, *_ in self.members if name.endswith(".json"))
 
 
-class MemberReader:
+class _MemberReader:
     """Reads one member in order and hashes what it reads."""
 
-    def __init__(self, file: BinaryIO, member: Member):
+    def __init__(self, file: BinaryIO, member: _Member):
         self._file, self._member, self._left = file, member, member.size
         self._digest = hashlib.sha256()
         file.seek(member.offset)
@@ -115,7 +115,7 @@ def write_container(
             digest.update(piece)
             file.write(piece)
             position += len(piece)
-        table.append(Member(name, begin, position - begin, digest.hexdigest())._asdict())
+        table.append(_Member(name, begin, position - begin, digest.hexdigest())._asdict())
     manifest = json.dumps({"meta": meta, "members": table}, separators=(",", ":"), allow_nan=False).encode()
     if len(manifest) > MANIFEST_LIMIT:
         raise ValueError(f"its meta takes {len(manifest)} of at most {MANIFEST_LIMIT} bytes; store it as a component")
@@ -137,7 +137,7 @@ def opened(path: Path) -> Iterator[tuple[BinaryIO, Manifest]]:
 
 
 @contextmanager
-def _member_of(path: Path, member: Member) -> Iterator[None]:
+def _member_of(path: Path, member: _Member) -> Iterator[None]:
     """Turns ValueError into an error that names the file and the member."""
     try:
         yield
@@ -177,7 +177,7 @@ def _read_manifest(file: BinaryIO, path: Path) -> Manifest:
 def _manifest(data: Any, end: int) -> Manifest:
     position, members = _START.size, []
     for entry in data["members"]:
-        member = Member(entry["name"], entry["offset"], entry["size"], entry["sha256"])
+        member = _Member(entry["name"], entry["offset"], entry["size"], entry["sha256"])
         if not _MEMBER_NAME.fullmatch(member.name) or not _SHA256.fullmatch(member.sha256):
             raise ValueError(f"member {member.name!r} cannot be")
         counts = type(member.offset) is int and type(member.size) is int
@@ -212,7 +212,7 @@ def verify(path: Path | str) -> Manifest:
     with opened(path) as (file, manifest):
         for member in manifest.members:
             with _member_of(path, member):
-                MemberReader(file, member).finish()
+                _MemberReader(file, member).finish()
     return manifest
 
 
@@ -315,11 +315,11 @@ def read_only(path: Path, expect: Collection[str], skip: Collection[str]) -> dic
 
 
 def _read_components(path: Path, file: BinaryIO, manifest: Manifest, skip: Collection[str]) -> dict[str, Any]:
-    texts: dict[str, tuple[Member, bytes]] = {}
+    texts: dict[str, tuple[_Member, bytes]] = {}
     arrays: dict[str, dict[str, np.ndarray]] = {}
     for member in manifest.members:
         component, kind = member.name.rsplit(".", 1)
-        reader = MemberReader(file, member)
+        reader = _MemberReader(file, member)
         with _member_of(path, member):
             try:
                 if component not in skip and kind == "safetensors":

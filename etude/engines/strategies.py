@@ -30,19 +30,19 @@ _SIGNS = ("aborted by", "recvmsg", "connect to", "stopped training:")  # in the 
 _LOST = (tf.errors.UnavailableError, tf.errors.AbortedError, tf.errors.CancelledError, tf.errors.DeadlineExceededError)
 
 
-def replicas_of(strategy: Any) -> StrategyReplicas:
+def replicas_of(strategy: Any) -> _StrategyReplicas:
     """The replicas of a strategy; ConfigError for what is no strategy, or one that cannot train an agent."""
     if isinstance(strategy, tf.distribute.ParameterServerStrategy):
-        return ScheduledReplicas(strategy)
+        return _ScheduledReplicas(strategy)
     if isinstance(strategy, tf.distribute.MirroredStrategy | tf.distribute.MultiWorkerMirroredStrategy):
-        return StrategyReplicas(strategy)
+        return _StrategyReplicas(strategy)
     raise ConfigError(
         f"strategy is a {type(strategy).__module__}.{type(strategy).__name__}; expected a tf.distribute "
         "MirroredStrategy or MultiWorkerMirroredStrategy (or, for agents of your own, a ParameterServerStrategy)."
     )
 
 
-class StrategyReplicas:
+class _StrategyReplicas:
     """Replicas that compute the gradients of one global batch together, each of an equal part of it.
 
     count: of all workers. group: the worker processes, of which the chief has rank 0; None where there is one.
@@ -130,7 +130,7 @@ class StrategyReplicas:
 class _Collectives:
     """See `replicas.Transport`: messages are sums of arrays in which each process fills a part of its own."""
 
-    def __init__(self, replicas: StrategyReplicas, rank: int, size: int):
+    def __init__(self, replicas: _StrategyReplicas, rank: int, size: int):
         self._replicas, self.rank, self.size = replicas, rank, size
         local = replicas.count // size
 
@@ -158,7 +158,7 @@ class _Collectives:
             return self._sum(tf.constant(words)).numpy()
 
 
-class ScheduledReplicas(StrategyReplicas):
+class _ScheduledReplicas(_StrategyReplicas):
     """Workers that each take gradient steps on whole batches, with variables on parameter servers. The steps of a
     learning phase run at the same time where there are several workers: gradients may then be of older weights."""
 
@@ -265,7 +265,7 @@ class StrategyEngine(FunctionalEngine):
     no all-reduce between the devices of TensorFlow."""
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
-        self._replicas: StrategyReplicas = replicas.strategy
+        self._replicas: _StrategyReplicas = replicas.strategy
         super().__init__(agent, spaces, seed, TensorFlowBackend(replicas.device, busy, xla=False))
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
@@ -281,8 +281,8 @@ class StrategyEngine(FunctionalEngine):
 class StrategyProgram(Program):
     """See `StrategyEngine`."""
 
-    def __init__(self, layout: ParameterLayout, backend: Backend, replicas: StrategyReplicas):
-        self._replicas: StrategyReplicas = replicas
+    def __init__(self, layout: ParameterLayout, backend: Backend, replicas: _StrategyReplicas):
+        self._replicas: _StrategyReplicas = replicas
         super().__init__(layout, backend)
 
     def _differentiate(

@@ -63,7 +63,7 @@ class TorchGroup(MessageGroup):
         return vector.div_(self.size)
 
 
-class ReplicaMean(torch.autograd.Function):
+class _ReplicaMean(torch.autograd.Function):
     """The mean over the processes of a group, of which each has a part of the batch; the gradient is that of the mean
     of all losses."""
 
@@ -127,7 +127,7 @@ class ReplicatedTorchEngine(TorchEngine):
         part = Batch(index=None, **{name: self._part(getattr(batches, name)) for name in READ_BY_LOSSES})  # type: ignore[arg-type]
         per_example = self.layout.agent.noise
         drawn = {name: self._part(array) if name in per_example else array for name, array in drawn.items()}
-        with averaged_by(lambda x: ReplicaMean.apply(x, group), group.size):
+        with averaged_by(lambda x: _ReplicaMean.apply(x, group), group.size):
             update = super()._learned(part, drawn, hyper)
         for name in self._moved:
             group.mean(self._values[name])

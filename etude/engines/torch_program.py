@@ -13,7 +13,7 @@ from etude import ops
 from etude.ops.tracing import Traced, mapped, steps
 
 
-class TracedModule(torch.nn.Module):
+class _TracedModule(torch.nn.Module):
     """Computes outputs by name of inputs [N, ...] by name, as `ops` does in torch. Constants are buffers, by name."""
 
     def __init__(self, outputs: Mapping[str, Traced]):
@@ -43,6 +43,6 @@ def save(outputs: Mapping[str, Traced], examples: Mapping[str, np.ndarray], file
     given = {name: torch.from_numpy(value) for name, value in examples.items()}
     rows = torch.export.Dim("N")
     program = torch.export.export(
-        TracedModule(outputs).eval(), (given,), dynamic_shapes=({name: {0: rows} for name in given},)
+        _TracedModule(outputs).eval(), (given,), dynamic_shapes=({name: {0: rows} for name in given},)
     )
     torch.export.save(program, file)  # type: ignore[arg-type]

@@ -69,7 +69,7 @@ class AgentsStep(NamedTuple):
     score: float | None = None  # what the episode's return counts for the step; None: the sum of the rewards
 
 
-class Stepper(Protocol):
+class _Stepper(Protocol):
     """How one kind of environment is reset and stepped."""
 
     own: dict[str, Any]  # by the name of each agent that may ever play, what the environment calls it
@@ -82,8 +82,8 @@ class Stepper(Protocol):
 
 
 @dataclass
-class KnownStep:
-    """A `Stepper` whose one step is known."""
+class _KnownStep:
+    """A `_Stepper` whose one step is known."""
 
     own: dict[str, Any]
     turns: bool
@@ -159,7 +159,7 @@ class ParallelStepper:
         return {name: values[own] for name, own in self.own.items() if own in values}
 
 
-class TurnStepper:
+class _TurnStepper:
     """An environment of PettingZoo's agent-environment cycle: one agent acts at a time, and an agent's reward comes at
     its next turn, for all that happened since its last one."""
 
@@ -263,7 +263,7 @@ class JoinedAgents(gym.Env[Any, Any]):
     agents: the spaces of each, as it sees them, in the order of all arrays. actions: from joined ones to its own.
     """
 
-    def __init__(self, env: Any, stepper: Stepper, agents: dict[str, Spaces], actions: dict[str, Actions]):
+    def __init__(self, env: Any, stepper: _Stepper, agents: dict[str, Spaces], actions: dict[str, Actions]):
         self.env: Any = env
         self._stepper, self._actions = stepper, actions
         self.names: tuple[str, ...] = tuple(agents)
@@ -350,7 +350,7 @@ class MultiAgentEnvironment(JoinedAgents):
     """
 
     def __init__(self, env: Any, global_state: bool = False, masks: bool = False, origins: Origins = ()):
-        stepper: Stepper = TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
+        stepper: _Stepper = _TurnStepper(env) if takes_turns(env) else ParallelStepper(env)
         names = tuple(sorted(stepper.own))
         refuse_nobody(env, names)
         own = stepper.own
@@ -390,7 +390,7 @@ class MultiAgentEnvironment(JoinedAgents):
         """One that is where this one is, whose next reset or step is one that happened elsewhere."""
         other = copy.copy(self)
         other._seen, other._status = dict(self._seen), dict(self._status)
-        other._stepper = KnownStep(self._stepper.own, self._stepper.turns, step)
+        other._stepper = _KnownStep(self._stepper.own, self._stepper.turns, step)
         return other
 
     def joined(self, observations: Named, infos: Named, first: bool) -> dict[str, Any]:

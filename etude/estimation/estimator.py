@@ -100,7 +100,7 @@ LARGEST_LOG = 300.0  # of a weight: the square of a larger one may be no float64
 ROUNDING = 1e-3  # how far above 0 the log of a probability may be that was rounded
 
 
-class EpisodeTable(NamedTuple):
+class _EpisodeTable(NamedTuple):
     """What estimators read, [E, T]; see `importance`."""
 
     reward: np.ndarray
@@ -287,18 +287,18 @@ class Estimator:
             explorer = self._run.exploring(1, request.explore)
         return TargetPolicy(self._run.actor(request.explore), explorer, self._actions)
 
-    def _table(self, policy: TargetPolicy) -> EpisodeTable:
+    def _table(self, policy: TargetPolicy) -> _EpisodeTable:
         """With the ratios where a method reads them; values are filled in where they are known."""
         zeros = np.zeros_like(self._reward)
         if self._log_prob is None:
-            return EpisodeTable(self._reward, zeros, zeros, zeros)
+            return _EpisodeTable(self._reward, zeros, zeros, zeros)
         log_ratio = filled(self._lengths, policy.log_prob(self._data.episodes) - self._log_prob)
         if np.isnan(log_ratio).any():
             raise DataError("The target's probability of a recorded action is not a number. Are its weights finite?")
         check_weights(log_ratio)
-        return EpisodeTable(self._reward, log_ratio, zeros, zeros)
+        return _EpisodeTable(self._reward, log_ratio, zeros, zeros)
 
-    def _estimate(self, name: str, table: EpisodeTable, values: dict[str, Values]) -> Estimate:
+    def _estimate(self, name: str, table: _EpisodeTable, values: dict[str, Values]) -> Estimate:
         method = METHODS[name]
         if method.values:
             q, v = (filled(self._lengths, each) for each in values[name])

@@ -38,7 +38,7 @@ from etude.training.sources import Sources
 TARGET = "target_policy"  # the extra: probabilities [n], or sampled actions [samples, A], in the next observation
 
 
-class PolicyEvaluation(OfflineLearning):
+class _PolicyEvaluation(OfflineLearning):
     """Recorded transitions, and a policy that is evaluated on them: nothing acts with the critic."""
 
     def __init__(self) -> None:
@@ -81,7 +81,7 @@ class FQE(Agent):
     """
 
     acts_by: ClassVar[ActsBy] = "values"
-    learns_from: LearnsFrom = PolicyEvaluation()
+    learns_from: LearnsFrom = _PolicyEvaluation()
     actions: ClassVar[tuple[type[Any], ...]] = (Discrete, Box)
 
     def build(self, make: Maker, spaces: Spaces) -> None:

@@ -23,7 +23,7 @@ from etude.networks.transformer import TransformerArchitecture
 Values = Mapping[str, Any]
 
 
-class Cell(Protocol):
+class _Cell(Protocol):
     """What a step does with a state [B, M]."""
 
     state_size: int  # numbers
@@ -39,7 +39,7 @@ class Cell(Protocol):
         """What the layers after the cell see of states [..., M]: [..., units]."""
 
 
-class Gru:
+class _Gru:
     """Gated recurrent unit. Cho et al. 2014, arXiv:1406.1078; the reset gate is applied after the matrix product, as in
     torch and Keras. Gates in the order reset, update, new.
 
@@ -66,12 +66,12 @@ class Gru:
         return state
 
 
-class Lstm:
+class _Lstm:
     """Long short-term memory with a forget gate, whose bias starts at 1. Hochreiter & Schmidhuber 1997,
     doi:10.1162/neco.1997.9.8.1735; Gers et al. 2000, doi:10.1162/089976600300015015; Jozefowicz et al. 2015, PMLR 37.
 
     Gates in the order input, forget, cell, output; a state is the output and, after it, the cell. Arguments as of
-    `Gru`.
+    `_Gru`.
     """
 
     def __init__(self, inputs: int, units: int, initializer: str):
@@ -95,7 +95,7 @@ class Lstm:
         return state[..., : self._units]
 
 
-CELLS: dict[str, type[Gru] | type[Lstm]] = {"gru": Gru, "lstm": Lstm}
+CELLS: dict[str, type[_Gru] | type[_Lstm]] = {"gru": _Gru, "lstm": _Lstm}
 
 CELL_AXES: dict[str, tuple[str, ...]] = {
     "cell.input.weight": ("inputs", "gates"),

@@ -28,7 +28,7 @@ from etude.offline.files import FORMATS, PARTIAL, SUPERSEDED, check_counts, form
 from etude.offline.layout import BLOCK, COPIES, FLAGS, Arrays, require_memory, texts_of, to_columns
 
 
-class FileStream:
+class _FileStream:
     """Reads the episodes of a file in order, holding a few megabytes of them, or one episode.
 
     Arguments and errors: see `files.read`. metadata: what the file says of itself. transitions, dropped: so far.
@@ -225,7 +225,7 @@ class Reader:
             raise DataError("There are no files to read from; expected at least one.")
         self._shuffle = shuffle
         with local(self.files[0]) as path:
-            first = FileStream(path, spaces)
+            first = _FileStream(path, spaces)
         self.source: Spaces = first.spaces
         self.environment: Any = first.metadata.get("environment")
 
@@ -253,7 +253,7 @@ class Reader:
         dropped = 0
         for file in self.files:
             with local(file) as path:
-                stream = FileStream(path, self.source)
+                stream = _FileStream(path, self.source)
                 # The bytes that the transitions of a file take in memory, where it says how many there are
                 transitions, spaces = stream.metadata.get("transitions"), canonical_spaces(stream.spaces)
                 row = trees.count_bytes((zeros(spaces.observation), zeros(spaces.action)))
@@ -267,7 +267,7 @@ class Reader:
 
     def _file(self, file: str) -> Iterator[Episode]:
         with local(file) as path:
-            yield from FileStream(path, self.source)
+            yield from _FileStream(path, self.source)
 
 
 def _shuffled(episodes: Iterator[Episode], window: int, rng: np.random.Generator) -> Iterator[Episode]:
@@ -332,7 +332,7 @@ def inspect(source: Any, spaces: Spaces | None = None) -> Inspection:
 
 
 def _read(found: Inspection, path: Path) -> None:
-    stream = FileStream(path, found.spaces)
+    stream = _FileStream(path, found.spaces)
     found.spaces = stream.spaces
     found.environment = found.environment or stream.metadata.get("environment")
     if (behaviour := _behaviour(stream.metadata)) not in found.behaviour:

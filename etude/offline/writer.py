@@ -32,7 +32,7 @@ PARTS = 24  # in which a shard is written at least
 LARGEST_EXPANSION = 4  # bytes of a file for each byte in memory: JSON of float32
 
 
-class ShardFile(Protocol):
+class _ShardFile(Protocol):
     """A file of one format that is being written."""
 
     @property
@@ -49,12 +49,12 @@ class ShardFile(Protocol):
 class _ShardFormat(NamedTuple):
     """How shards of one format are made, from (path, spaces, compression, what is known before, size in bytes)."""
 
-    make: Callable[[Path, Spaces, str, dict[str, Any], int], ShardFile]
+    make: Callable[[Path, Spaces, str, dict[str, Any], int], _ShardFile]
     suffix: str
     compressions: tuple[str, ...]  # the default first
 
 
-def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], ShardFile]) -> Callable[..., ShardFile]:
+def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], _ShardFile]) -> Callable[..., _ShardFile]:
     """For formats that write alike whatever the size of a shard."""
     return lambda path, spaces, compression, about, size: make(path, spaces, compression, about)
 
@@ -76,14 +76,14 @@ class _ShardWriter:
     def __init__(
         self,
         recording: Recording,
-        make: Callable[[Path, dict[str, Any]], ShardFile],
+        make: Callable[[Path, dict[str, Any]], _ShardFile],
         about: dict[str, Any],
         max_bytes: int,
         number: int,
     ):
         self._recording, self._make, self._about, self._max_bytes = recording, make, about, max_bytes
         self._number = number
-        self._file: ShardFile | None = None
+        self._file: _ShardFile | None = None
         self._episodes = self._transitions = 0
         self._size = 0  # bytes of the shard that is being written
         self._row_bytes = 0.0  # of a transition in a file, as far as is known
@@ -343,7 +343,7 @@ class Writer:
         self._assembler.forget()
         self._kept = None
 
-    def _new_file(self, spaces: Spaces, path: Path, about: dict[str, Any]) -> ShardFile:
+    def _new_file(self, spaces: Spaces, path: Path, about: dict[str, Any]) -> _ShardFile:
         return self._format.make(path, spaces, self._compression, about, self._max_bytes)
 
     def _shard_writer(self, number: int) -> _ShardWriter:

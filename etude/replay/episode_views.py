@@ -80,7 +80,7 @@ class EpisodeReturns(DiscountedView):
         return np.split(np.asarray(values, np.float64), np.cumsum(counts)[:-1])
 
 
-class OncePerPhase(Stateless):
+class _OncePerPhase(Stateless):
     """The base of a `protocols.Replay` of what is learned from as a whole, in one learning phase: between two of them
     it is empty, and there is nothing to save."""
 
@@ -102,7 +102,7 @@ class OncePerPhase(Stateless):
         self.clear()
 
 
-class EpisodeBatch(OncePerPhase):
+class EpisodeBatch(_OncePerPhase):
     """A `protocols.Replay` that stores everything collected since it was last cleared, and samples it as one batch. Its
     size in memory grows with the length of the episodes."""
 
@@ -287,7 +287,7 @@ class OneStepAndReturns(WholeReturns):
         return batch
 
 
-class Fitness(OncePerPhase):
+class Fitness(_OncePerPhase):
     """A `protocols.Replay` that stores the return of one episode of each of N environments, undiscounted and in the
     environments' own rewards."""
 
@@ -315,7 +315,7 @@ class Fitness(OncePerPhase):
         self._returns[:] = np.nan
 
 
-class GradientQueue(OncePerPhase):
+class GradientQueue(_OncePerPhase):
     """A `protocols.Replay` of worker gradients: first in, first out."""
 
     def __init__(self) -> None:

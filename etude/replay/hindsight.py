@@ -50,7 +50,7 @@ STRATEGIES: dict[str, Callable[[EpisodeIndex, np.ndarray, np.random.Generator], 
 class Hindsight(AroundView):
     """A view of transitions in which a share of the sampled rows is relabelled with achieved goals.
 
-    view: OneStep, NStep, Sequences, Triplets: it reads a relabelled ring (see `Relabelled`).
+    view: OneStep, NStep, Sequences, Triplets: it reads a relabelled ring (see `_Relabelled`).
     reward_done: `(achieved_goal [..., g], goal [..., g]) -> (reward [...], done [...])`, the reward of a step that led
         to the achieved goal and whether it ends the episode. It is called on whole arrays where it can take them,
         and otherwise pair by pair (see `GoalRewards`). Views of several steps ask about each of them, with one
@@ -112,7 +112,7 @@ class Hindsight(AroundView):
         from_ = start[chosen]
         reached = ring.ahead(from_, STRATEGIES[self.strategy](ring.episodes, from_, self.rng))
         goal = ring.following_part("achieved_goal", reached)
-        batch = self.view(Relabelled(ring, chosen, goal, self.rewards), start, weight)
+        batch = self.view(_Relabelled(ring, chosen, goal, self.rewards), start, weight)
         return batch if start is rows else replace(batch, index=rows)
 
     def state(self) -> dict[str, Any]:
@@ -214,7 +214,7 @@ class GoalRewards:
         return rewards, done
 
 
-class Relabelled:
+class _Relabelled:
     """A ring view in which some sampled rows, and all rows that are read with them, have other goals.
 
     chosen: bool, of the shape of the sampled rows. goal: [M, ...] the goal of each chosen one, in order.

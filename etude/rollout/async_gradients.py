@@ -26,14 +26,14 @@ from etude.workers.supervisor import WorkerSupervisor, split_environments
 _SHARED = np.empty(0, np.float32)  # stands for an array that lies in shared memory
 
 
-class ActorLearner(Actor, Protocol):
+class _ActorLearner(Actor, Protocol):
     """Acts, and differentiates the losses at what it collected."""
 
     def gradients(self, steps: Steps) -> WorkerGradients:
         """Gradients at the steps [T, 1] of one environment, with the weights that were loaded last."""
 
 
-class RolloutRequest(NamedTuple):
+class _RolloutRequest(NamedTuple):
     """`steps` time steps of one environment. step: environment steps of the run so far; each time step advances it by
     `stride`. version: of the weights to collect with."""
 
@@ -67,7 +67,7 @@ class AsyncGradients(ABC):
         self._counted: int | None = 0  # how many steps of its rollout have counted; None: as the steps of the run say
 
     @abstractmethod
-    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
+    def _begin(self, request: _RolloutRequest, weights: Weights) -> None:
         """Let an environment collect and differentiate a rollout with these weights."""
 
     @abstractmethod
@@ -98,7 +98,7 @@ class AsyncGradients(ABC):
         """At most `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
             if environment not in self._begun:
-                request = RolloutRequest(environment, self._length, step, self.environments, self._version)
+                request = _RolloutRequest(environment, self._length, step, self.environments, self._version)
                 self._begin(request, self._weights)
                 self._begun.add(environment)
         if self._counted is None:
@@ -152,12 +152,14 @@ class AsyncGradients(ABC):
 class LocalActorLearners(AsyncGradients):
     """Actor-learners in this process: a rollout is collected when it is requested."""
 
-    def __init__(self, environments: Environments, actor: ActorLearner, explorer: Explorer, run_seed: int, length: int):
+    def __init__(
+        self, environments: Environments, actor: _ActorLearner, explorer: Explorer, run_seed: int, length: int
+    ):
         super().__init__(environments.spaces, len(environments.columns), length)
         self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
         self._untaken: dict[int, WorkerGradients] = {}  # by environment
 
-    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
+    def _begin(self, request: _RolloutRequest, weights: Weights) -> None:
         self._untaken[request.environment] = differentiated(self._collector, self._actor, request, weights)
 
     def _gradients(self, environment: int) -> WorkerGradients:
@@ -192,7 +194,7 @@ class RemoteActorLearners(AsyncGradients):
     def __init__(
         self,
         make_environments: MakeEnvironments,
-        make_actor: Callable[[], ActorLearner],
+        make_actor: Callable[[], _ActorLearner],
         explorer: Explorer,
         run_seed: int,
         length: int,
@@ -203,7 +205,7 @@ class RemoteActorLearners(AsyncGradients):
     ):
         backend, size = options.backend, weights_size(like)
         shapes = {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()}
-        server = partial(GradientServer, make_actor, explorer, shapes, make_environments, run_seed)
+        server = partial(_GradientServer, make_actor, explorer, shapes, make_environments, run_seed)
         parts = [
             backend.worker(i, part, server, tuple(backend.new_buffer(size) for _ in part))
             for i, part in enumerate(split_environments(environments, workers))
@@ -214,12 +216,12 @@ class RemoteActorLearners(AsyncGradients):
             for worker in parts
             for column, buffer in zip(worker.columns, worker.memory.buffers, strict=True)
         }
-        self._requested: dict[int, tuple[RolloutRequest, Weights]] = {}  # by environment, the oldest first
+        self._requested: dict[int, tuple[_RolloutRequest, Weights]] = {}  # by environment, the oldest first
         self._untaken: dict[int, WorkerGradients] = {}
         self._supervisor = WorkerSupervisor(parts, options)
         super().__init__(self._supervisor.ready.spaces, environments, length)
 
-    def _begin(self, request: RolloutRequest, weights: Weights) -> None:
+    def _begin(self, request: _RolloutRequest, weights: Weights) -> None:
         self._requested[request.environment] = request, weights
         self._ask(request.environment)
 
@@ -269,13 +271,13 @@ class RemoteActorLearners(AsyncGradients):
         self._supervisor.close()
 
 
-class GradientServer(EnvironmentServer):
+class _GradientServer(EnvironmentServer):
     """Serves rollout requests in a worker. Each environment's gradients are written to the arrays from which its
     weights are read. shapes: those of the weights that are loaded, with their types, by name."""
 
     def __init__(
         self,
-        make_actor: Callable[[], ActorLearner],
+        make_actor: Callable[[], _ActorLearner],
         explorer: Explorer,
         shapes: dict[str, tuple[tuple[int, ...], np.dtype]],
         *made_from: Any,
@@ -294,7 +296,7 @@ class GradientServer(EnvironmentServer):
 
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answer."""
-        if isinstance(request, RolloutRequest):
+        if isinstance(request, _RolloutRequest):
             shared = self._shared[request.environment]
             weights = {name: value.copy() for name, value in shared.items()}
             found = differentiated(self._collector, self._actor, request, weights)
@@ -310,7 +312,7 @@ class GradientServer(EnvironmentServer):
 
 
 def differentiated(
-    collector: Collector, actor: ActorLearner, request: RolloutRequest, weights: Weights
+    collector: Collector, actor: _ActorLearner, request: _RolloutRequest, weights: Weights
 ) -> WorkerGradients:
     """Collect a rollout of one environment with these weights, and differentiate it."""
     actor.load(weights, request.version)

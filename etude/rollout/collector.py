@@ -72,7 +72,7 @@ class EpisodeStatistics:
         self.by_agent[i] = state.get("total_by_agent", np.nan if state["length"] else 0.0)
 
 
-class ActiveEnvironments(NamedTuple):
+class _ActiveEnvironments(NamedTuple):
     """What it takes to act for some of a collector's environments. A slice of positions shares the arrays."""
 
     who: Index
@@ -154,15 +154,15 @@ class Collector:
             self._observation = self.environments.reset()
         return self._observation
 
-    def activate(self, positions: tuple[int, ...]) -> ActiveEnvironments:
+    def activate(self, positions: tuple[int, ...]) -> _ActiveEnvironments:
         """What it takes to act for the environments at these positions; `deactivate` writes it back."""
         first = positions == self.everyone[: len(positions)]
         index: Index = slice(len(positions)) if first else np.array(positions)
         explorer = self._explorer if first else self._explorer_of_run.of(self.columns[index])
         actor = with_state(self.actor, self._recurrent_state[index])
-        return ActiveEnvironments(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
+        return _ActiveEnvironments(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
 
-    def deactivate(self, active: ActiveEnvironments, observation: Tree, positions: tuple[int, ...]) -> None:
+    def deactivate(self, active: _ActiveEnvironments, observation: Tree, positions: tuple[int, ...]) -> None:
         """Keep what these environments have come to. observation: to act on next, [n, ...]."""
         self._explorer_state[active.who] = active.explorer_state
         self._recurrent_state[active.who] = active.actor.state

@@ -94,18 +94,18 @@ def as_places(positions: tuple[int, ...]) -> slice | np.ndarray:
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
 
-class StepPositions(NamedTuple):
+class _StepPositions(NamedTuple):
     """Step these environments of a worker, by position, now and at every notification."""
 
     positions: tuple[int, ...]
     action: np.ndarray  # [0, ...] shape and type of actions
 
 
-class ResetAll(NamedTuple):
+class _ResetAll(NamedTuple):
     """`Environments.reset`."""
 
 
-class SteppingServer(EnvironmentServer):
+class _SteppingServer(EnvironmentServer):
     """Steps environments for a parent that acts: actions come and outcomes go through a board in shared memory. The
     environments have the places from `first` on, of `places` on the board."""
 
@@ -127,16 +127,16 @@ class SteppingServer(EnvironmentServer):
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answer."""
         environments = self._environments
-        if isinstance(request, StepPositions):
+        if isinstance(request, _StepPositions):
             positions = request.positions
             self._board = Board(self._memory.buffers[0], environments, request.action, self._places_in_all)
             self._places, self._positions = as_places(tuple(self._first + i for i in positions)), positions
             self._at = None if positions == tuple(range(len(positions))) else positions
-        if request == STEP or isinstance(request, StepPositions):
+        if request == STEP or isinstance(request, _StepPositions):
             self._step()
             channel.send_step()
             return
-        if isinstance(request, ResetAll):
+        if isinstance(request, _ResetAll):
             answer: Any = environments.reset()
             self._counters[1:] += self._begun
             self._begun = True
@@ -165,15 +165,15 @@ class SteppingServer(EnvironmentServer):
 # -- in the parent -----------------------------------------------------------------------------------------------------
 
 
-class Interrupted(Exception):
-    """A worker was replaced; see `RemoteEnvironments.take_lost`."""
+class _Interrupted(Exception):
+    """A worker was replaced; see `_RemoteEnvironments.take_lost`."""
 
 
-class RemoteEnvironments:
+class _RemoteEnvironments:
     """Environments in worker processes, stepped together. `protocols.Environments`.
 
     A step may be taken in two parts, `begin` and `finish`. If a worker was replaced, its open episodes are lost:
-    `finish` returns Lost in the place of final observations, and `state` raises Interrupted.
+    `finish` returns Lost in the place of final observations, and `state` raises _Interrupted.
     """
 
     def __init__(self, supervisor: WorkerSupervisor, workers: list[ProcessWorker]):
@@ -232,7 +232,7 @@ class RemoteEnvironments:
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
-        return trees.concatenate(self._supervisor.ask_all({worker.number: ResetAll() for worker in self._workers}))
+        return trees.concatenate(self._supervisor.ask_all({worker.number: _ResetAll() for worker in self._workers}))
 
     def state(self) -> list[dict[str, Any]]:
         """The open episodes."""
@@ -241,7 +241,7 @@ class RemoteEnvironments:
         for worker in failed:
             self._begin_again(worker)
         if failed:
-            raise Interrupted
+            raise _Interrupted
         return [saved for part in answers for saved in part]
 
     def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
@@ -275,7 +275,7 @@ class RemoteEnvironments:
             mine = self._of(worker)
             stepped = tuple(i - mine.start for i in self._positions if i in mine)
             if stepped:
-                worker.ask(StepPositions(stepped, like))
+                worker.ask(_StepPositions(stepped, like))
                 self._busy.append(worker)
 
     def _without(self, failed: dict[int, Failure], outcome: Outcome) -> Outcome:
@@ -298,7 +298,7 @@ class RemoteEnvironments:
 
     def _begin_again(self, worker: ProcessWorker) -> None:
         """Let a new worker begin its episodes. It has not been asked to step anything."""
-        (observation,) = self._supervisor.ask_all({worker.number: ResetAll()})
+        (observation,) = self._supervisor.ask_all({worker.number: _ResetAll()})
         for i, position in enumerate(self._of(worker)):
             self._lost.append((position, trees.rows(observation, i), int(worker.counters[1 + i])))
         self._positions = ()
@@ -335,12 +335,12 @@ class LockstepPool(StepsRollout):
             places = columns[numbers[-1]][-1] - first + 1
             part: list[Any] = []
             for i in numbers:
-                made = partial(SteppingServer, columns[i][0] - first, places, make_environments, run_seed)
+                made = partial(_SteppingServer, columns[i][0] - first, places, make_environments, run_seed)
                 part.append(backend.worker(i, columns[i], made, (board,)))
             parts.append(part)
         self._supervisor = WorkerSupervisor([worker for part in parts for worker in part], options)
         super().__init__(self._supervisor.ready.spaces, [index for part in columns for index in part])
-        remote = [RemoteEnvironments(self._supervisor, part) for part in parts]
+        remote = [_RemoteEnvironments(self._supervisor, part) for part in parts]
         # Those whose environments are acted for in one batch: all, or half of them.
         self._halves = [
             (each, Collector(each, actor, explorer, run_seed, state_recorded=options.state_recorded)) for each in remote
@@ -370,7 +370,7 @@ class LockstepPool(StepsRollout):
         self._step(parts)
         return tuple(steps for _, part in parts for steps in part.to_steps())
 
-    def _step(self, fragments: Sequence[tuple[RemoteEnvironments, Any]]) -> None:
+    def _step(self, fragments: Sequence[tuple[_RemoteEnvironments, Any]]) -> None:
         """Complete these fragments. While this process acts for one half, the workers of the other step."""
         going = [pair for pair in fragments if not pair[1].complete]
         for remote, fragment in going:
@@ -398,7 +398,7 @@ class LockstepPool(StepsRollout):
                 try:
                     found += collector.state()
                     break
-                except Interrupted:
+                except _Interrupted:
                     self._lose()
         return found
 

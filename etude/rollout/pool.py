@@ -123,7 +123,7 @@ class PortableActor(Actor, Protocol):
         """All weights by name: the same ones in every actor that is made."""
 
 
-class FragmentRequest(NamedTuple):
+class _FragmentRequest(NamedTuple):
     """What a worker is to collect: `steps` time steps of its environments at these positions; or, if that is None, the
     rest of an episode of those at the positions `unfinished`, which have taken `time` time steps of it."""
 
@@ -139,7 +139,7 @@ class FragmentRequest(NamedTuple):
     time: int = 0
 
 
-class CollectedPart(NamedTuple):
+class _CollectedPart(NamedTuple):
     """Some of the requested time steps: rows in a buffer, and what has no fixed size."""
 
     buffer: int
@@ -151,7 +151,7 @@ class CollectedPart(NamedTuple):
     played: EpisodeRows | None = None  # of requested episodes, without its rows
 
 
-class ActingServer(EnvironmentServer):
+class _ActingServer(EnvironmentServer):
     """Collects what is requested, with an actor of its own."""
 
     def __init__(
@@ -180,7 +180,7 @@ class ActingServer(EnvironmentServer):
 
     def serve(self, request: Any, channel: WorkerChannel) -> None:
         """Carry out a request and send the answers."""
-        if isinstance(request, FragmentRequest):
+        if isinstance(request, _FragmentRequest):
             self._collect(request, channel)
         elif isinstance(request, BufferRead):
             self._free += 1
@@ -189,7 +189,7 @@ class ActingServer(EnvironmentServer):
         else:
             channel.send(self._collector.state())
 
-    def _collect(self, request: FragmentRequest, channel: WorkerChannel) -> None:
+    def _collect(self, request: _FragmentRequest, channel: WorkerChannel) -> None:
         """In fragments, each of which fits into a buffer that the parent has read."""
         collector = self._collector
         if request.loads != self._loads:
@@ -215,12 +215,12 @@ class ActingServer(EnvironmentServer):
                 episodes = EpisodesFragment(collector, positions, steps, step, stride, make_rows)
                 played = collect(episodes, self._environments).played()._replace(rows=None)
                 positions, time = played.unfinished, time + int(played.lengths.max())
-                part = CollectedPart(buffer, template, steps, width, None, played.restarted, played)
+                part = _CollectedPart(buffer, template, steps, width, None, played.restarted, played)
             else:
                 fragment = StepsFragment(collector, positions, steps, step, stride, make_rows)
                 done, time = collect(fragment, self._environments).to_steps(), time + steps
                 ended = EndedEpisodes.of_steps(done)
-                part = CollectedPart(buffer, template, steps, width, ended, done.restarted)
+                part = _CollectedPart(buffer, template, steps, width, ended, done.restarted)
             channel.send(part, {buffer: carve.offset})
         if request.steps is None:
             collector.expected = max(SHORTEST, time)
@@ -276,7 +276,7 @@ class Pool(StepsRollout):
         self._pending: Pending | None = None  # what workers collect ahead
         self._cut: set[int] = set()  # the workers whose next steps do not continue what was returned
         kept = {"actor_priorities": options.actor_priorities, "state_recorded": options.state_recorded}
-        server = partial(ActingServer, make_actor, explorer, kept, make_environments, run_seed)
+        server = partial(_ActingServer, make_actor, explorer, kept, make_environments, run_seed)
         workers_of_parts = []
         for i, columns in enumerate(parts):  # the parent reads one of two buffers while the worker writes the other
             buffers = backend.new_buffer(options.buffer), backend.new_buffer(options.buffer)
@@ -369,13 +369,13 @@ class Pool(StepsRollout):
         super()._drop(ahead)
 
     def _request_steps(self, indices: list[int], steps: int, step: int, stride: int) -> Pending:
-        return self._send(PendingSteps(self._request(step, stride), steps, indices, self._supervisor.workers))
+        return self._send(_PendingSteps(self._request(step, stride), steps, indices, self._supervisor.workers))
 
     def _request_episodes(self, step: int, stride: int) -> Pending:
         native = self._supervisor.ready.native
-        return self._send(PendingEpisodes(self._request(step, stride), self._supervisor.workers, native))
+        return self._send(_PendingEpisodes(self._request(step, stride), self._supervisor.workers, native))
 
-    def _request(self, step: int, stride: int) -> FragmentRequest:
+    def _request(self, step: int, stride: int) -> _FragmentRequest:
         """What all workers are asked. They must be at rest, because it writes the weights that they read, and
         sends the task."""
         if self._staged:
@@ -385,7 +385,7 @@ class Pool(StepsRollout):
             self._loads, self._written = self._loads + 1, False
             self._backend.publish(self._weights)
         self._supervisor.set_task(self._task)
-        return FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
+        return _FragmentRequest(step, stride, self._loads, tuple(sorted(self._loaded)), self._version)
 
     def _write(self, weights: Weights) -> None:
         for name, value in weights.items():
@@ -417,17 +417,17 @@ class Pool(StepsRollout):
         return pending.result()
 
 
-class PendingSteps:
+class _PendingSteps:
     """What workers were asked to collect, and the parts that have arrived: time steps of the environments with these
     indices, which follow each other. Returns `Steps`."""
 
-    def __init__(self, request: FragmentRequest, steps: int, indices: list[int], workers: list[Worker]):
+    def __init__(self, request: _FragmentRequest, steps: int, indices: list[int], workers: list[Worker]):
         self._request, self._steps, self._indices = request, steps, indices
         self.workers: list[Worker] = [worker for worker in workers if self._positions(worker)]  # those that take part
-        self._parts: dict[int, list[CollectedPart]] = {worker.number: [] for worker in self.workers}
+        self._parts: dict[int, list[_CollectedPart]] = {worker.number: [] for worker in self.workers}
         self._rows: Rows | None = None
 
-    def request(self, worker: Worker) -> FragmentRequest:
+    def request(self, worker: Worker) -> _FragmentRequest:
         """What a worker is asked to do, as long as no part of it is kept."""
         return self._request._replace(steps=self._steps, positions=self._positions(worker))
 
@@ -435,7 +435,7 @@ class PendingSteps:
         """Whether there are more parts to come from a worker."""
         return self._done(worker) < self._steps
 
-    def add(self, worker: Worker, part: CollectedPart, written: Rows) -> bool:
+    def add(self, worker: Worker, part: _CollectedPart, written: Rows) -> bool:
         """Copy a part out of the worker's buffer; whether something is now there that `drop` would keep."""
         if self._rows is None:
             assert part.template is not None
@@ -481,25 +481,25 @@ class PendingSteps:
         return slice(offset + positions.start, offset + positions.stop)
 
 
-class PendingEpisodes:
+class _PendingEpisodes:
     """The same of one episode of every environment. Returns one `Steps` for each."""
 
-    def __init__(self, request: FragmentRequest, workers: list[Worker], native: bool):
+    def __init__(self, request: _FragmentRequest, workers: list[Worker], native: bool):
         self.workers: list[Worker] = workers
         self._request = request
         self._episodes = [EpisodeAssembly(len(worker.columns), native) for worker in workers]
 
-    def request(self, worker: Worker) -> FragmentRequest:
-        """See `PendingSteps`."""
+    def request(self, worker: Worker) -> _FragmentRequest:
+        """See `_PendingSteps`."""
         episodes = self._episodes[worker.number]
         return self._request._replace(unfinished=episodes.unfinished, time=episodes.time)
 
     def awaits(self, worker: Worker) -> bool:
-        """See `PendingSteps`."""
+        """See `_PendingSteps`."""
         return bool(self._episodes[worker.number].unfinished)
 
-    def add(self, worker: Worker, part: CollectedPart, written: Rows) -> bool:
-        """See `PendingSteps`."""
+    def add(self, worker: Worker, part: _CollectedPart, written: Rows) -> bool:
+        """See `_PendingSteps`."""
         assert part.played is not None
         episodes = self._episodes[worker.number]
         before = len(episodes.unfinished)
@@ -512,9 +512,9 @@ class PendingEpisodes:
         episodes.drop(episodes.unfinished)
 
     def result(self) -> tuple[Steps, ...]:
-        """See `PendingSteps`."""
+        """See `_PendingSteps`."""
         parts = zip(self.workers, self._episodes, strict=True)
         return tuple(steps for worker, part in parts for steps in part.to_steps(np.array(worker.columns)))
 
 
-Pending = PendingSteps | PendingEpisodes
+Pending = _PendingSteps | _PendingEpisodes

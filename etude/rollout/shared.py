@@ -194,12 +194,12 @@ class JointRollout:
         assert self._rollout is not None
         return self._rollout
 
-    def member(self, number: int, explorer: Explorer) -> MemberRollout:
+    def member(self, number: int, explorer: Explorer) -> _MemberRollout:
         """The rollout of one run."""
         if self._rollout is None:
             self._rollout = self._make(explorer)
         self.open.add(number)
-        return MemberRollout(self, number, self._rollout.spaces)
+        return _MemberRollout(self, number, self._rollout.spaces)
 
     def collect(self, steps: int, step: int, environments: range) -> None:
         """The next `steps` time steps of all runs, or the error that they end in, for each of them."""
@@ -236,7 +236,7 @@ class JointRollout:
             self._rollout, self._columns = None, None
 
 
-class MemberRollout:
+class _MemberRollout:
     """A run's part of a joint rollout. A `protocols.Rollout`."""
 
     def __init__(self, joint: JointRollout, number: int, spaces: Spaces):

@@ -27,7 +27,7 @@ DEEP = 3  # how far below the folder of a study the checkpoints of its runs are,
 _NAME = re.compile(r"rows-\d{9}-[0-9a-f]{8}\.etude")
 
 
-class SharedRows:
+class _SharedRows:
     """Writes the rows of one ring at a time. Every file holds what changed since the one before it, which it names; no
     file is written twice, so that what a checkpoint names stays as it was. folder: of the study."""
 
@@ -63,12 +63,12 @@ class SharedReplay:
     """The replay that runs store into one after the other in this process. folder: of their study."""
 
     def __init__(self, folder: Path):
-        self._rows = SharedRows(folder)
+        self._rows = _SharedRows(folder)
         self._ring: Ring | None = None  # as the last run left it
 
     def directory(self, path: Path, keep: int) -> RunDirectory:
         """The directory of a run that stores into it."""
-        return SharingDirectory(path, keep, self._rows)
+        return _SharingDirectory(path, keep, self._rows)
 
     def store_into(self, run: Run, newest: Path | None, own: bool) -> None:
         """Let a run store into the replay. Its rows continue none of another run's.
@@ -104,10 +104,10 @@ def _restored(ring: Ring, newest: Path, own: bool) -> str | None:
     return file_of_rows(loaded.state)
 
 
-class SharingDirectory(RunDirectory):
+class _SharingDirectory(RunDirectory):
     """The directory of a run whose replay others share: its checkpoints name the files that have the rows."""
 
-    def __init__(self, path: Path, keep: int, rows: SharedRows):
+    def __init__(self, path: Path, keep: int, rows: _SharedRows):
         super().__init__(path, keep)
         self._rows = rows
 

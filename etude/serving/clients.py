@@ -148,7 +148,7 @@ class SpacesAlone(gym.Env):
         raise ConfigError(_NOT_HERE)
 
 
-class AgentsAlone:
+class _AgentsAlone:
     """The same of several agents, as PettingZoo's parallel environments are."""
 
     __name__: str = SpacesAlone.__name__
@@ -156,7 +156,7 @@ class AgentsAlone:
     def __init__(self, each: dict[str, SpacesAlone]):
         self._each, self.possible_agents, self.agents = each, list(each), list(each)
 
-    def __call__(self) -> AgentsAlone:
+    def __call__(self) -> _AgentsAlone:
         return self
 
     def observation_space(self, agent: str) -> Space:
@@ -196,12 +196,12 @@ def is_loopback(host: str) -> bool:
     return host in ("localhost", "::1") or host.startswith("127.")
 
 
-def _read(path: Path) -> SpacesAlone | AgentsAlone:
+def _read(path: Path) -> SpacesAlone | _AgentsAlone:
     """The spaces in a JSON file, of one agent or of several by name."""
     try:
         found = json.loads(path.read_text())
         if "agents" in found:
-            return AgentsAlone({str(name): _spaces(own) for name, own in found["agents"].items()})
+            return _AgentsAlone({str(name): _spaces(own) for name, own in found["agents"].items()})
         return _spaces(found)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, AssertionError, StopIteration) as error:
         raise ConfigError(

@@ -51,7 +51,7 @@ from etude.serving.server import AgentsServer, PolicyServer, Post, conversion_of
 
 
 @dataclass(slots=True)
-class ClientRows:
+class _ClientRows:
     """n transitions of an episode in a row, as far as they are known: one that the run has acted in, or those that a
     client has. The last one may end the episode."""
 
@@ -66,13 +66,13 @@ class ClientRows:
 
 
 @dataclass(slots=True, eq=False)
-class ClientEpisode:
+class _ClientEpisode:
     """An open episode of a client."""
 
     recurrent: np.ndarray  # [1, M] the agent's state for the next step
     explorer: np.ndarray  # [1, k] the explorer's
-    column: ClientColumn | None = None
-    pending: ClientRows | None = None  # what the client executes now
+    column: _ClientColumn | None = None
+    pending: _ClientRows | None = None  # what the client executes now
     asks: Post | None = None  # for an action, or for what to do next
     taken: int = 0  # of the steps that it reports, how many are in a column
     length: int = 0
@@ -91,7 +91,7 @@ class ClientEpisode:
         assert post is not None and post.action is not None
         self.taken = end = min(begin + n, len(post.reward))
         extras = {name: value[begin:end] for name, value in post.extras.items()}
-        self.pending = ClientRows(trees.rows(post.observation, slice(begin, end)), post.action[begin:end], extras)
+        self.pending = _ClientRows(trees.rows(post.observation, slice(begin, end)), post.action[begin:end], extras)
         ended = end == len(post.reward) and (post.terminated or post.truncated)
         return Post(
             "end" if ended else "act", post.episode, trees.rows(post.observation, slice(end, end + 1)),
@@ -100,13 +100,13 @@ class ClientEpisode:
 
 
 @dataclass(slots=True, eq=False)
-class ClientColumn:
+class _ClientColumn:
     """What has the place of an environment."""
 
     number: int
     noise: np.random.Generator
-    stream: ClientEpisode | None = None  # its open episode
-    rows: list[ClientRows] = field(default_factory=list)  # of the present call
+    stream: _ClientEpisode | None = None  # its open episode
+    rows: list[_ClientRows] = field(default_factory=list)  # of the present call
     length: int = 0  # how many they are
     next_observation: Tree = None  # [1, ...] that follows them
     open: bool = False  # whether the last row, of this call or before, is one that an episode goes on after
@@ -114,7 +114,7 @@ class ClientColumn:
     episode: int = 0  # how many ended
 
 
-def steps_of(column: ClientColumn) -> Steps:
+def steps_of(column: _ClientColumn) -> Steps:
     """The rows of a column, which is empty then."""
     rows, column.rows, column.length = column.rows, [], 0
     restarted, column.restarted = column.restarted, False
@@ -166,8 +166,8 @@ class ClientRollout(StepsRollout):
         self._actor, self._explorer, self._actor_priorities = actor, explorer, actor_priorities
         self._state_recorded = state_recorded
         self._bounds = clipped_to(spaces.action)
-        self._client_columns = [ClientColumn(i, generator(run_seed, "explore", i)) for i in range(count)]
-        self._streams: dict[str, ClientEpisode] = {}
+        self._client_columns = [_ClientColumn(i, generator(run_seed, "explore", i)) for i in range(count)]
+        self._streams: dict[str, _ClientEpisode] = {}
         self._vanished = 0
         self._on_policy = self._samples()
         self._local: LocalPolicy | None = None
@@ -271,7 +271,7 @@ class ClientRollout(StepsRollout):
         if self._local is not None and (explored := self._local.parameters(step)) != self._explored:
             self._explored, self._version = explored, self._version + 1
 
-        def full(column: ClientColumn) -> bool:
+        def full(column: _ClientColumn) -> bool:
             rows = column.rows
             return bool(rows) and rows[-1].final is not None if steps is None else column.length >= steps
 
@@ -297,12 +297,12 @@ class ClientRollout(StepsRollout):
         self._server.serve(take)
         return tuple(self._steps_of(column) for column in wanted)
 
-    def _asking(self, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> list[ClientEpisode]:
+    def _asking(self, wanted: list[_ClientColumn], full: Callable[[_ClientColumn], bool]) -> list[_ClientEpisode]:
         """Those that go on in their column come first, then those without one, then those whose column is full."""
         asking = [stream for stream in self._streams.values() if stream.asks]
         return sorted(asking, key=lambda own: _rank(own.column, wanted, full)) if len(asking) > 1 else asking
 
-    def _fill(self, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> bool:
+    def _fill(self, wanted: list[_ClientColumn], full: Callable[[_ClientColumn], bool]) -> bool:
         """Put steps that clients have acted in into columns. Returns whether an episode has ended so."""
         for stream in self._asking(wanted, full):
             while stream.reports and self._place(stream, wanted, full):
@@ -317,7 +317,7 @@ class ClientRollout(StepsRollout):
                     return True
         return False
 
-    def _next(self, column: ClientColumn | None, steps: int | None) -> dict[str, Any]:
+    def _next(self, column: _ClientColumn | None, steps: int | None) -> dict[str, Any]:
         """What a local client does next: how many steps of this column it plays, and with which weights."""
         assert column is not None
         room = self._room(None if steps is None else steps - column.length)
@@ -330,7 +330,9 @@ class ClientRollout(StepsRollout):
             steps = max(steps or most, AT_LEAST)
         return min(most, max(1, steps))
 
-    def _place(self, stream: ClientEpisode, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> bool:
+    def _place(
+        self, stream: _ClientEpisode, wanted: list[_ClientColumn], full: Callable[[_ClientColumn], bool]
+    ) -> bool:
         """Whether an episode has a column with room for its next row."""
         column = stream.column
         if column in wanted and not full(column):
@@ -359,7 +361,7 @@ class ClientRollout(StepsRollout):
                 post.answer({})
                 return
             size = np.zeros((1, self._actor.state_size), np.float32)
-            stream = self._streams[post.episode] = ClientEpisode(size, np.full((1, self._explorer.state_size), np.nan))
+            stream = self._streams[post.episode] = _ClientEpisode(size, np.full((1, self._explorer.state_size), np.nan))
         if post.kind == "steps":
             stream.asks, stream.taken = post, 0
             return
@@ -387,7 +389,7 @@ class ClientRollout(StepsRollout):
             )
         post.reply(200, Content(self._given[1], "application/octet-stream"))
 
-    def _complete(self, stream: ClientEpisode, post: Post) -> None:
+    def _complete(self, stream: _ClientEpisode, post: Post) -> None:
         row, column = stream.pending, stream.column
         assert row is not None and column is not None
         row.reward, stream.pending = np.atleast_1d(post.reward), None
@@ -406,7 +408,7 @@ class ClientRollout(StepsRollout):
             )
             column.episode, column.open = column.episode + 1, False
 
-    def _lose(self, stream: ClientEpisode | None, keep: bool) -> None:
+    def _lose(self, stream: _ClientEpisode | None, keep: bool) -> None:
         """Forget an episode whose client has vanished."""
         if stream is None:
             return
@@ -430,7 +432,7 @@ class ClientRollout(StepsRollout):
             final = {**final, joint.STATUS: np.where(there, joint.TRUNCATED, final[joint.STATUS]).astype(np.int8)}
         return final
 
-    def _act(self, streams: list[ClientEpisode], step: int) -> None:
+    def _act(self, streams: list[_ClientEpisode], step: int) -> None:
         """Answer all that ask, in one forward pass."""
         columns = np.array([stream.column.number for stream in streams])  # type: ignore[union-attr]
         observation = trees.concatenate([stream.asks.observation for stream in streams])  # type: ignore[union-attr]
@@ -449,7 +451,7 @@ class ClientRollout(StepsRollout):
             post, stream.asks = stream.asks, None
             assert post is not None
             stream.explorer, stream.recurrent = state[one], following[one]
-            row = ClientRows(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
+            row = _ClientRows(post.observation, executed[one], {name: value[one] for name, value in extras.items()})
             if post.action is not None:
                 row.action = post.action
                 replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
@@ -457,7 +459,7 @@ class ClientRollout(StepsRollout):
             stream.pending = row
             post.acted(row.action)
 
-    def _draw(self, column: ClientColumn | None) -> np.ndarray:
+    def _draw(self, column: _ClientColumn | None) -> np.ndarray:
         assert column is not None
         explorer = self._explorer.of(np.array([column.number]))
         return explorer.draw(column.noise, 1, self.spaces.action)
@@ -467,14 +469,14 @@ class ClientRollout(StepsRollout):
             return self._actor.act(observation, recurrent)
         return self._actor.act(observation), recurrent
 
-    def _steps_of(self, column: ClientColumn) -> Steps:
+    def _steps_of(self, column: _ClientColumn) -> Steps:
         steps = steps_of(column)
         if self._actor_priorities:
             steps.extras["priority"] = self._actor.errors(steps)  # type: ignore[attr-defined]
         return steps
 
 
-def _rank(column: ClientColumn | None, wanted: list[ClientColumn], full: Callable[[ClientColumn], bool]) -> int:
+def _rank(column: _ClientColumn | None, wanted: list[_ClientColumn], full: Callable[[_ClientColumn], bool]) -> int:
     if column is None:
         return 1
     return 0 if column in wanted and not full(column) else 2

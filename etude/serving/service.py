@@ -41,7 +41,7 @@ class _Playing:
     total: float = 0.0
 
 
-class ServedPolicy(PolicyServer):
+class _ServedPolicy(PolicyServer):
     """The episodes that clients play with one policy, an `export.ExportedPolicy`."""
 
     def __init__(self, address: Listening, policy: Any):
@@ -170,11 +170,11 @@ class PolicyService:
 
     def __init__(self, address: Listening, sources: Mapping[str, Load]):
         self._sources = dict(sources)
-        self.policies: dict[str, ServedPolicy] = {}
+        self.policies: dict[str, _ServedPolicy] = {}
         self._failures = 0
         for run, load in self._sources.items():
             for agent, policy in (load() or {}).items():
-                self.policies[_name(run, agent)] = ServedPolicy(address, policy)
+                self.policies[_name(run, agent)] = _ServedPolicy(address, policy)
         routes = [route for name, policy in self.policies.items() for route in policy.routes(f"/{name}")]
         if len(self.policies) == 1:
             routes += next(iter(self.policies.values())).routes("")

@@ -235,7 +235,7 @@ def _number(value: Any) -> float | None:
 OPTIONS = WorkerOptions()
 
 
-class PlayRequest(NamedTuple):
+class _PlayRequest(NamedTuple):
     """What a worker is to play: its environments' part of a request, with these weights."""
 
     request: EvaluationRequest
@@ -260,21 +260,21 @@ class EvaluationWorkers:
         environments: int,
         workers: int,
     ):
-        server = functools.partial(EvaluationServer, make_actor, explorer, env, seed)
+        server = functools.partial(_EvaluationServer, make_actor, explorer, env, seed)
         named = "Evaluation worker", "its episodes are played again"
         self._workers = [
             OPTIONS.backend.worker(i, columns, server, named=named)
             for i, columns in enumerate(split_environments(environments, workers))
         ]
         self._supervisor = WorkerSupervisor(self._workers, OPTIONS)
-        self._requests: dict[int, PlayRequest] = {}
+        self._requests: dict[int, _PlayRequest] = {}
         self._found: dict[int, Evaluation] = {}
 
     def start(self, request: EvaluationRequest, weights: Weights) -> None:
         """Begin to play, in the workers. request: with a seed; for the environments that the workers were made for."""
         self._found.clear()
         for worker in self._workers:
-            self._requests[worker.number] = PlayRequest(request, np.array(worker.columns), weights)
+            self._requests[worker.number] = _PlayRequest(request, np.array(worker.columns), weights)
             worker.ask(self._requests[worker.number])
 
     def result(self, stopped: Callable[[], bool]) -> Evaluation | None:
@@ -300,7 +300,7 @@ class EvaluationWorkers:
         self._supervisor.close()
 
 
-class EvaluationServer(Server):
+class _EvaluationServer(Server):
     """Plays what is requested, in a worker. Every evaluation has new environments, as in the process that trains; some
     are made before the first, so that what goes wrong with them shows at once."""
 
@@ -317,7 +317,7 @@ class EvaluationServer(Server):
         self._actor, self._explorer, self._env = make_actor(), explorer, env
         self._counters = memory.counter_array()
 
-    def serve(self, request: PlayRequest, channel: WorkerChannel) -> None:
+    def serve(self, request: _PlayRequest, channel: WorkerChannel) -> None:
         """Play, and send the `Evaluation`."""
         self._actor.load(request.weights)
         played = request.request._replace(env=self._env)

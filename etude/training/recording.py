@@ -75,7 +75,7 @@ def record(
     made = examine(env if run is None else counted_from(env, origins_of(run.engine.spaces.observation))).environment
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
-        actor, explorer = RandomActor(environments.spaces), Sample()
+        actor, explorer = _RandomActor(environments.spaces), Sample()
     source, name = replace(environments.spaces, action=action_space_of(env)), env if isinstance(env, str) else None
     played, kept = _played(environments, episodes, actor, explorer or Greedy(), seed, task), []
     if output is None:
@@ -137,7 +137,7 @@ def replayed(run: Any) -> Dataset:
     return Dataset(tuple(episodes), source, name if isinstance(name, str) else None)
 
 
-class RandomActor:
+class _RandomActor:
     """Acts like an agent that knows nothing: all logits alike, but for those that an action mask forbids."""
 
     state_size = 0  # it keeps none

@@ -150,7 +150,7 @@ _SET_CHILD_SUBREAPER, _GET_CHILD_SUBREAPER = 36, 37  # of prctl(2)
 _one_at_a_time = threading.Lock()  # what adopting changes is of the whole process
 
 
-class ForkedProcess:
+class _ForkedProcess:
     """What pools need of a `multiprocessing.Process`. forking: the process that forked it; the pipe that shows workers
     the end of this process is that one's, and closes when it is collected."""
 
@@ -427,7 +427,7 @@ def _fork_all(workers: Sequence[ProcessWorker], modules: list[str]) -> None:
             for worker in workers:
                 if not ours.poll(_STARTING):
                     break
-                worker.process = ForkedProcess(ours.recv(), forking)
+                worker.process = _ForkedProcess(ours.recv(), forking)
     finally:
         with _adopting():
             forking.kill()

@@ -65,7 +65,7 @@ class RayWorker(Worker):
         self._actor: Any = None
         self._placed: tuple[str, int] | None = None  # node and process
         self._calls: deque[Any] = deque()
-        self._messages: deque[Message] = deque()  # that came with one reply
+        self._messages: deque[_Message] = deque()  # that came with one reply
         self._sent_task: Any = None
         self._sent_weights: Any = None
         self._look: Any = None  # at the progress, under way
@@ -249,17 +249,17 @@ def _unplaced(ray: Any, who: str, needed: int, seconds: float) -> ConfigError:
 # -- in the actor ------------------------------------------------------------------------------------------------------
 
 
-class Message(NamedTuple):
+class _Message(NamedTuple):
     """An answer, and what the buffers hold that are read with it."""
 
     answer: Any
     written: dict[int, np.ndarray]
 
 
-class Reply(NamedTuple):
+class _Reply(NamedTuple):
     """What one call of an actor returns."""
 
-    messages: list[Message]
+    messages: list[_Message]
     counters: np.ndarray
 
 
@@ -272,26 +272,26 @@ class Start(NamedTuple):
     weights: int
 
 
-class ReplyChannel(WorkerChannel):
+class _ReplyChannel(WorkerChannel):
     """Keeps answers until the call at hand returns them, with copies of the buffers: these are free at once."""
 
     memory: SharedMemory
 
     def __init__(self) -> None:
-        self._messages: list[Message] = []
+        self._messages: list[_Message] = []
 
     def receive(self) -> BufferRead:
         """The parent reads copies."""
         return BufferRead()
 
-    def take(self) -> list[Message]:
+    def take(self) -> list[_Message]:
         """The answers since the last call."""
         messages, self._messages = self._messages, []
         return messages
 
     def _write(self, message: Any, written: dict[int, int]) -> None:
         copies = {i: np.frombuffer(self.memory.buffers[i], np.uint8, size).copy() for i, size in written.items()}
-        self._messages.append(Message(message, copies))
+        self._messages.append(_Message(message, copies))
 
 
 class WorkerActor:
@@ -302,7 +302,7 @@ class WorkerActor:
 
         threadpool_limits(1)
         answer_requests()
-        self._channel = ReplyChannel()
+        self._channel = _ReplyChannel()
         self._server: Server | None = None
 
     def place(self) -> tuple[str, int]:
@@ -311,7 +311,7 @@ class WorkerActor:
 
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    def start(self, start: Start) -> Reply:
+    def start(self, start: Start) -> _Reply:
         """Make the server of a job."""
         counters = _visible_memory(start.counters.nbytes)
         np.frombuffer(counters, np.int64)[:] = start.counters
@@ -325,7 +325,7 @@ class WorkerActor:
             self._channel.send(raised(error))
         return self._reply()
 
-    def serve(self, request: Any, weights: np.ndarray | None, written: dict[int, np.ndarray]) -> Reply:
+    def serve(self, request: Any, weights: np.ndarray | None, written: dict[int, np.ndarray]) -> _Reply:
         """Carry out a request. weights: new ones; None: as before. written: buffers that are read with it."""
         memory = self._channel.memory
         if weights is not None:
@@ -344,8 +344,8 @@ class WorkerActor:
         if self._server is not None:
             self._server.close()
 
-    def _reply(self) -> Reply:
-        return Reply(self._channel.take(), self._channel.memory.counter_array().copy())
+    def _reply(self) -> _Reply:
+        return _Reply(self._channel.take(), self._channel.memory.counter_array().copy())
 
 
 def _progress_of(process: int, stacks: bool) -> tuple[int, str] | None:

@@ -25,14 +25,14 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 _CLOSEST_PROBABILITY = 1e-7  # to 0 and 1, of a probability in float32
 
 
-class Tails(NamedTuple):
+class _Tails(NamedTuple):
     """The nodes of the rule, for numbers [..., 1]."""
 
     reach: Array  # [1 + nodes], the first one 0: at the number itself
     weight: Array  # [1 + nodes], the first one 0
 
     @classmethod
-    def like(cls, y: Array) -> Tails:
+    def like(cls, y: Array) -> _Tails:
         """As arrays of the kind of y."""
         s = ops.linspace(-_END, _END, _NODES, y)
         decay = ops.exp(-s)
@@ -66,7 +66,7 @@ def _log_normal(x: Array) -> Array:
 
 def normal_tail(z: Array) -> Array:
     """The probability that a standard normal number is below -|z|; z and it [..., 1]."""
-    return Tails.like(z).below(_log_normal, -ops.abs(z), 1.0)[0]
+    return _Tails.like(z).below(_log_normal, -ops.abs(z), 1.0)[0]
 
 
 def normal_cdf(z: Array) -> Array:
@@ -85,7 +85,7 @@ def normal_quantile(probability: Array) -> Array:
     tail = ops.minimum(probability, 1 - probability)
     log_tail = ops.log(tail)
     start = 4.91 * (ops.exp(0.14 * log_tail) - ops.exp(0.14 * ops.log(1 - tail)))
-    z = Tails.like(tail).quantile(_log_normal, log_tail, start, 1.0)
+    z = _Tails.like(tail).quantile(_log_normal, log_tail, start, 1.0)
     return ops.where(probability < 0.5, z, -z)
 
 
@@ -295,7 +295,7 @@ def _quantile(alpha: Array, beta: Array, noise: Array) -> Array:
         rest = -ops.softplus(y)
         return density(y + rest, rest)
 
-    y = Tails.like(z).quantile(of_log_odds, ops.log(normal_tail(z)), start, scale)
+    y = _Tails.like(z).quantile(of_log_odds, ops.log(normal_tail(z)), start, scale)
     return ops.squeeze(ops.sigmoid(ops.where(low, y, -y)), -1)
 
 

@@ -153,7 +153,7 @@ class TrainedPolicy:
 POLICY = ("engine", "progress", "moments", "scale"), ("layer_noise", "learners", "leagues")  # always, and for some
 
 
-class FrozenPolicy(NamedTuple):
+class _FrozenPolicy(NamedTuple):
     """The policy of a run at a step, which is evaluated while the run goes on.
 
     weights: that it acts with. state: components of a checkpoint, from which a run acts and does not train. task: of
@@ -166,7 +166,7 @@ class FrozenPolicy(NamedTuple):
     task: Any
 
 
-class RunEvaluator:
+class _RunEvaluator:
     """A `loop.Evaluator`. Saved while an evaluation is pending, and then played again from its beginning.
 
     run: what evaluation functions of the user's are called with.
@@ -176,8 +176,8 @@ class RunEvaluator:
         self._policy, self._context, self._learner, self._run = policy, context, learner, run
         self._workers: EvaluationWorkers | None = None
         self._made_for: tuple[Any, ...] = ()
-        self._pending: FrozenPolicy | None = None
-        self._reported: FrozenPolicy | None = None
+        self._pending: _FrozenPolicy | None = None
+        self._reported: _FrozenPolicy | None = None
 
     @property
     def pending(self) -> bool:
@@ -211,14 +211,14 @@ class RunEvaluator:
     def begin(self, plan: Schedule) -> None:
         learner = self._learner
         weights, state = copy.deepcopy((learner.acting_weights(), learner.policy_state()))
-        self._pending = FrozenPolicy(learner.progress.step, weights, state, self._run.task)
+        self._pending = _FrozenPolicy(learner.progress.step, weights, state, self._run.task)
         self._start(plan, self._pending)
 
-    def _start(self, plan: Schedule, policy: FrozenPolicy) -> None:
+    def _start(self, plan: Schedule, policy: _FrozenPolicy) -> None:
         assert self._workers is not None
         self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
 
-    def _request(self, plan: Schedule, policy: FrozenPolicy) -> EvaluationRequest:
+    def _request(self, plan: Schedule, policy: _FrozenPolicy) -> EvaluationRequest:
         """What is played of a frozen policy: its task, but for another environment, which is given none."""
         request = self._policy.complete(plan.request())
         return request._replace(task=policy.task if plan.evaluate_env is None else None)
@@ -242,7 +242,7 @@ class RunEvaluator:
             return evaluate_with(plan.evaluate, self._run, self._learner.progress.step, plan.target)
         return self._policy.play(self._policy.complete(plan.request()), None, stopped)
 
-    def _awaited(self, plan: Schedule, policy: FrozenPolicy, stopped: Callable[[], bool]) -> Evaluation | None:
+    def _awaited(self, plan: Schedule, policy: _FrozenPolicy, stopped: Callable[[], bool]) -> Evaluation | None:
         if self._workers is None:  # it was begun by workers that this schedule does not have
             return self._policy.play(self._request(plan, policy), policy.weights, stopped)
         try:
@@ -271,7 +271,7 @@ class RunEvaluator:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         if "evaluation" not in held:
             return
-        own = held["evaluation"].fields(FrozenPolicy._fields)
+        own = held["evaluation"].fields(_FrozenPolicy._fields)
         own["step"].whole()
         own["weights"].like(self._learner.acting_weights())
         self._learner.check_state(own["state"].fields(*POLICY))
@@ -282,7 +282,7 @@ class RunEvaluator:
         """Continue from `state`, which `check_state` has passed."""
         self.close()
         self._reported = None
-        self._pending = FrozenPolicy(**state["evaluation"]) if "evaluation" in state else None
+        self._pending = _FrozenPolicy(**state["evaluation"]) if "evaluation" in state else None
 
     def close(self) -> None:
         """End workers. May be called twice; an evaluation that is pending is played again once it is opened again."""
@@ -291,7 +291,7 @@ class RunEvaluator:
             workers.close()
 
 
-class SharedEvaluator(RunEvaluator):
+class _SharedEvaluator(_RunEvaluator):
     """The same in each process of a run. The chief evaluates, and all of them get the result, or the error."""
 
     def __init__(
@@ -304,7 +304,7 @@ class SharedEvaluator(RunEvaluator):
         if self._group.rank == 0:
             super().open(plan)
 
-    def _start(self, plan: Schedule, policy: FrozenPolicy) -> None:
+    def _start(self, plan: Schedule, policy: _FrozenPolicy) -> None:
         if self._group.rank == 0:
             super()._start(plan, policy)
 
@@ -318,8 +318,8 @@ class SharedEvaluator(RunEvaluator):
         return found
 
 
-def evaluator_for(policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any) -> RunEvaluator:
+def evaluator_for(policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any) -> _RunEvaluator:
     """What evaluates a run while it trains."""
     if context.group is None:
-        return RunEvaluator(policy, context, learner, run)
-    return SharedEvaluator(policy, context, learner, run, context.group)
+        return _RunEvaluator(policy, context, learner, run)
+    return _SharedEvaluator(policy, context, learner, run, context.group)

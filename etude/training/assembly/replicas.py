@@ -116,7 +116,7 @@ def directory_for(group: ProcessGroup | None, make: Callable[[], RunDirectory]) 
         return made[0].path if made else None
 
     chiefs = group.in_all("run directory", path)[0]
-    return made[0] if made else ChiefsDirectory(chiefs)
+    return made[0] if made else _ChiefsDirectory(chiefs)
 
 
 def given_directory(group: ProcessGroup | None, run_dir: Any) -> RunDirectory | None:
@@ -129,7 +129,7 @@ def given_directory(group: ProcessGroup | None, run_dir: Any) -> RunDirectory | 
 def resumed_directory(path: Path, trust: bool, devices: Devices) -> RunDirectory:
     """The directory of a run that goes on, as the chief opens it to write, and as the other processes see it."""
     launch = None if devices is None else launched()
-    return RunDirectory.resume(path, trust=trust) if launch is None or launch.rank == 0 else ChiefsDirectory(path)
+    return RunDirectory.resume(path, trust=trust) if launch is None or launch.rank == 0 else _ChiefsDirectory(path)
 
 
 def check_launched(devices: Devices) -> None:
@@ -142,7 +142,7 @@ def check_launched(devices: Devices) -> None:
         )
 
 
-class ChiefsDirectory(RunDirectory):
+class _ChiefsDirectory(RunDirectory):
     """The directory of a run as processes see it that are not the chief, which alone writes to it."""
 
     def lock(self) -> None:

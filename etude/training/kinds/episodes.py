@@ -58,10 +58,10 @@ class EpisodeLearning(LearningKind):
         return EpisodeBatch(EpisodeReturns(context.agent.config.gamma, context.engine.value))
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return EpisodesSchedule()
+        return _EpisodesSchedule()
 
 
-class EpisodesSchedule:
+class _EpisodesSchedule:
     """A phase of some gradient steps after one whole episode of every environment. size: the examples in a batch; None:
     all rows, filled up to a power of two."""
 
@@ -143,7 +143,7 @@ class GameLearning(EpisodeLearning):
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         size = min(config.minibatch_size or count, count)
-        return EpisodesSchedule(config.epochs * (count // size), size)
+        return _EpisodesSchedule(config.epochs * (count // size), size)
 
     def check(self, agent: Agent, setup: Execution) -> None:
         size = agent.config.group_size

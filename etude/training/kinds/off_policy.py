@@ -91,7 +91,7 @@ class OfflineLearning(LearningKind):
         return self._view(context.agent.config.gamma)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OfflineSchedule(config.gradient_steps, config.batch_size)
+        return _OfflineSchedule(config.gradient_steps, config.batch_size)
 
     def check(self, agent: Agent, setup: Execution) -> None:
         if setup.workers or setup.overlap or setup.environments not in (None, 1):
@@ -123,7 +123,7 @@ class TokenSequenceLearning(OfflineLearning):
         return PreferencePairs(config.best) if self._pairs else BestEpisodes(config.best, first=True)
 
 
-class OfflineSchedule:
+class _OfflineSchedule:
     """A phase of so many gradient steps on batches of `examples` whenever one is asked for: nothing has to be
     collected, and gradient steps are the steps of the run."""
 
@@ -181,7 +181,7 @@ class OffPolicyLearning(LearningKind):
         return with_hindsight(view, context, stream)
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
-        return self if data.online else RecordedTransitionLearning(self)
+        return self if data.online else _RecordedTransitionLearning(self)
 
     def extras(self, context: TrainingContext) -> Extras:
         """What the ring stores besides transitions: shapes and dtypes by name."""
@@ -197,7 +197,7 @@ class OffPolicyLearning(LearningKind):
         return MultiAgentTransitions(config.gamma, config.n_step) if context.team else transitions(config)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OffPolicySchedule(config, count)
+        return _OffPolicySchedule(config, count)
 
     def check(self, agent: Agent, setup: Execution) -> None:
         config = agent.config
@@ -215,7 +215,7 @@ class OffPolicyLearning(LearningKind):
         return super().actor(context)
 
 
-class RecordedTransitionLearning(OfflineLearning):
+class _RecordedTransitionLearning(OfflineLearning):
     """Off-policy learning of another kind from recorded data alone. All steps are gradient steps.
 
     of: the kind of learning that the replay is from.
@@ -230,13 +230,13 @@ class RecordedTransitionLearning(OfflineLearning):
         return self.of.buffer(context, request)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OfflineSchedule(PHASE, config.batch_size)
+        return _OfflineSchedule(PHASE, config.batch_size)
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self.of.for_data(agent, data)
 
 
-class OffPolicySchedule:
+class _OffPolicySchedule:
     """A phase after every `train_every` environment steps, once `learning_starts` steps are collected."""
 
     forgets = False
@@ -363,10 +363,10 @@ class OfflineToOnlineLearning(OfflineLearning):
     config: ClassVar[type[Any]] = OfflineToOnlineConfig
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
-        return FineTuning(self) if data.online else self
+        return _FineTuning(self) if data.online else self
 
 
-class FineTuning(OffPolicyLearning):
+class _FineTuning(OffPolicyLearning):
     """Collected transitions, and recorded ones in fixed shares, for an agent that learned from the latter alone.
 
     offline: how it learned from them.

@@ -98,7 +98,7 @@ class OnPolicyLearning(LearningKind):
         return estimate(config.gamma, config.gae_lambda, context.engine.value)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
-        return WithExplainedVariance(super().gradients(context))
+        return _WithExplainedVariance(super().gradients(context))
 
     def check(self, agent: Agent, setup: Execution) -> None:
         config = agent.config
@@ -115,7 +115,7 @@ class OnPolicyLearning(LearningKind):
                 raise ConfigError(f"A rule of adapt may change rollout_length to {length}: {error}") from error
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return OnPolicySchedule(config, count)
+        return _OnPolicySchedule(config, count)
 
 
 def sampled(spaces: Spaces, team: tuple[int, ...] = ()) -> Extras:
@@ -126,7 +126,7 @@ def sampled(spaces: Spaces, team: tuple[int, ...] = ()) -> Extras:
     return extras
 
 
-class WithExplainedVariance:
+class _WithExplainedVariance:
     """Adds the metric `explained_variance`: 1 - var(return - value) / var(return) over the batches of a phase, with the
     values before the phase; 1 is a perfect critic, 0 one that is no better than a constant. Left out where all returns
     are equal. See `GradientSource`."""
@@ -178,7 +178,7 @@ class OnPolicySequenceLearning(OnPolicyLearning):
         )
 
 
-class OnPolicySchedule:
+class _OnPolicySchedule:
     """A phase after `rollout_length` time steps of every environment, which are then forgotten. Examples are steps, or
     the whole rollouts of environments, or sequences that these are cut into.
 
@@ -271,7 +271,7 @@ class AsyncGradientLearning(LearningKind):
         return GradientQueue()
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
-        return AsyncGradientsSchedule(config)
+        return _AsyncGradientsSchedule(config)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
         return FromRollouts(context.engine)
@@ -295,7 +295,7 @@ class AsyncGradientLearning(LearningKind):
                 "gradient step; each environment differentiates all losses by itself. Use an agent without `noise`, "
                 "`batch_noise`, `trust_regions` and `trained_every`."
             )
-        make_actor, count = MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
+        make_actor, count = _MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
         seed, length = setup.seed, agent.config.rollout_length
         found: Any  # a rollout that collects no episodes
         if setup.workers == 0:
@@ -308,7 +308,7 @@ class AsyncGradientLearning(LearningKind):
         return found
 
 
-class AsyncGradientsSchedule:
+class _AsyncGradientsSchedule:
     """A phase of one gradient step for every gradient that arrives: one after `rollout_length` steps of one
     environment."""
 
@@ -325,7 +325,7 @@ class AsyncGradientsSchedule:
         return UpdatesDue(len(replay), 1, len(replay) * self.config.rollout_length)
 
 
-class EngineActorLearner:
+class _EngineActorLearner:
     """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
 
     state_size = 0
@@ -358,7 +358,7 @@ class EngineActorLearner:
 
 
 @dataclasses.dataclass(frozen=True)
-class MakeActorLearner:
+class _MakeActorLearner:
     """Makes an actor-learner with an engine of its own, with the framework that the run learns with."""
 
     agent: Agent
@@ -366,13 +366,13 @@ class MakeActorLearner:
     engine: str
     compiled: bool
 
-    def __call__(self) -> EngineActorLearner:
+    def __call__(self) -> _EngineActorLearner:
         """On the CPU and with one thread, so that rollouts give the same gradients wherever they are differentiated."""
         alone = Busy(usable_cores(), usable_cores())
         engine = engines.create(self.engine, self.agent, self.spaces, device="cpu", compiled=self.compiled, busy=alone)
-        return EngineActorLearner(engine, self.agent)
+        return _EngineActorLearner(engine, self.agent)
 
-    def in_worker(self) -> EngineActorLearner:
+    def in_worker(self) -> _EngineActorLearner:
         """In a process of its own, which leaves the GPUs and their memory to the learner."""
         os.environ.update(JAX_PLATFORMS="cpu", CUDA_VISIBLE_DEVICES="")
         return self()
