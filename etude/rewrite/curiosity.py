@@ -256,10 +256,10 @@ class RND(Curiosity):
     predictor_network: Spec | None = None  # None: as `network`, which is the fixed one's
 
     def agent(self, spaces: Spaces) -> Agent:
-        return RNDAgent(config_of(self, network_for(self.network, spaces.observation)))
+        return _RNDAgent(config_of(self, network_for(self.network, spaces.observation)))
 
 
-class RNDAgent(Agent):
+class _RNDAgent(Agent):
     """A fixed network `target` and a trained network `predictor`, both from observations to features."""
 
     config: CuriosityConfig
@@ -301,10 +301,10 @@ class ICM(Curiosity):
         checks.fractions(self, "forward_share")
 
     def agent(self, spaces: Spaces) -> Agent:
-        return ICMAgent(config_of(self, network_for(self.network, spaces.observation)))
+        return _ICMAgent(config_of(self, network_for(self.network, spaces.observation)))
 
 
-class ICMAgent(Agent):
+class _ICMAgent(Agent):
     """`model`: an encoder of observations, a forward and an inverse model."""
 
     config: CuriosityConfig
@@ -372,7 +372,7 @@ class E3B(Curiosity):
         return _EpisodicReward(self, context)
 
 
-class _E3BAgent(ICMAgent):
+class _E3BAgent(_ICMAgent):
     """`model`: an encoder of observations and an inverse model."""
 
     def build(self, make: Maker, spaces: Spaces) -> None:
