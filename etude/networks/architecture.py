@@ -30,6 +30,7 @@ from etude.networks.layers import (
     convolved,
     draw_all,
     flattened,
+    largest_singular_value,
     normalised,
     observed,
     renormalised,
@@ -151,6 +152,11 @@ class Architecture:
             if own is None:
                 norm = self._add_norm(layer.name, units, first + i) if self.spec.layer_norm else None
                 layer = layer._replace(norm=norm, skip=first + i in self.spec.skips)
+                if self.spec.spectral_norm:
+                    spectral = f"{layer.name}.spectral"
+                    self.parameters[spectral] = Parameter(bias_shape, "fan_in", units, 1.0)
+                    self.statistics += (spectral,)
+                    layer = layer._replace(spectral=spectral)
                 if self.spec.dropout:
                     start, self.dropout = self.dropout, self.dropout + units * (self.members or 1)
                     layer = layer._replace(dropout=(self.spec.dropout, start, self.dropout))
@@ -232,7 +238,9 @@ class Architecture:
 
     @staticmethod
     def _read(values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None) -> Any:
-        return x if layer.renorm is None else renormalised(values, layer.renorm, x, moved)
+        if layer.renorm is not None:
+            x = renormalised(values, layer.renorm, x, moved)
+        return x if layer.spectral is None else x / largest_singular_value(values, layer, moved)
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path) if path else observation) for path, convert in self._vectors]

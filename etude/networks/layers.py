@@ -43,6 +43,7 @@ class Dense(NamedTuple):
     skip: bool = False  # whether its output is concatenated to its input
     renorm: Renorm | None = None  # of its inputs
     dropout: tuple[float, int, int] | None = None  # the fraction that is dropped; where its units' noise begins, ends
+    spectral: str | None = None  # the name of what estimates the direction that its weights stretch most
 
 
 class Renorm(NamedTuple):
@@ -121,6 +122,23 @@ def dropped(examples: Any, units: Any, layer: tuple[float, int, int], x: Any) ->
     # From -0.5 to 0.5, 0 for noise of 0
     kept = ops.abs(phase - ops.rint(phase)) <= 0.5 * (1.0 - rate)
     return ops.where(kept, x / (1.0 - rate), ops.zeros_like(x))
+
+
+def largest_singular_value(values: Mapping[str, Any], layer: Dense, moved: dict[str, Any] | None) -> Any:
+    """Of a layer's weights, by one step of the power method from the direction that is held; it moves in a pass of
+    training, into `moved`. Miyato et al. 2018, arXiv:1802.05957, algorithm 1. [1], or [members, 1, 1]."""
+    assert layer.spectral is not None
+    weight, direction = values[layer.weight], values[layer.spectral]
+    stacked, still = direction.ndim == weight.ndim, ops.stop_gradient(weight)
+    row = _unit(ops.sum(still * direction, -1, keepdims=True), -2)
+    direction = _unit(ops.sum(still * row, -2, keepdims=stacked), -1)
+    if moved is not None:
+        moved[layer.spectral] = direction
+    return ops.sum(ops.sum(weight * row, -2, keepdims=stacked) * direction, -1, keepdims=True)
+
+
+def _unit(x: Any, axis: int) -> Any:
+    return x / (ops.sqrt(ops.sum(ops.square(x), axis, keepdims=True)) + NORM_EPSILON)
 
 
 def renormalised(values: Mapping[str, Any], norm: Renorm, x: Any, moved: dict[str, Any] | None) -> Any:
@@ -245,6 +263,8 @@ class LayerUnits(NamedTuple):
             if layer.noisy is not None:
                 axes |= {layer.noisy.weight: matrix, layer.noisy.bias: row}
                 axes |= {layer.noisy.inputs: (*members, "inputs"), layer.noisy.units: (*members, "units")}
+            if layer.spectral is not None:
+                axes[layer.spectral] = row
             if layer.renorm is not None:
                 of_inputs = ("members", "", "features") if stacked else ("features",)
                 axes |= dict.fromkeys(layer.renorm[:4], of_inputs)

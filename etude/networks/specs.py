@@ -71,6 +71,9 @@ class Mlp:
         noise: the critics of sac and its kin.
     batch_renorm: batch renormalisation of the inputs of every layer, with trained scale and bias; its running
         statistics are weights that no loss trains. Ioffe 2017, arXiv:1702.03275.
+    spectral_norm: divide the weights of each hidden layer by their largest singular value, which one step of the power
+        method estimates in each pass of training. Miyato et al. 2018, arXiv:1802.05957; Gogianu et al. 2021,
+        arXiv:2105.05246. Units that evolution adds to such a layer change it, and so what the network computes.
     """
 
     widths: tuple[int, ...] = (64, 64)  # units of the hidden layers
@@ -83,6 +86,7 @@ class Mlp:
     skips: tuple[int, ...] = ()  # hidden layers whose output is concatenated to their input
     dropout: float = 0.0  # fraction of hidden units that are dropped in training
     batch_renorm: bool = False  # batch renormalisation of the inputs of every layer
+    spectral_norm: bool = False  # divide the weights of each hidden layer by their largest singular value
 
     def __post_init__(self) -> None:
         _check(self)
@@ -90,7 +94,7 @@ class Mlp:
 
 def _check_encoder(name: str, spec: Mlp | Conv) -> None:
     """Raise ConfigError for layers within another network that only networks of their own have."""
-    for field in ("dueling", "noisy", "dropout", "batch_renorm"):
+    for field in ("dueling", "noisy", "dropout", "batch_renorm", "spectral_norm"):
         if getattr(spec, field):
             raise ConfigError(f"{name}: {field} = {getattr(spec, field)} of its layers; leave it out there.")
 
@@ -117,7 +121,8 @@ class Conv:
     """Convolutions over each image (uint8, scaled to [0, 1] in the network, or floats with two sides of at least 8
     pixels; see `encoding.Image`), then dense layers over their features concatenated with the rest of the observation.
     The default is the network of Mnih et al. 2015, doi:10.1038/nature14236, or smaller filters for smaller images.
-    dueling, noisy, layer_norm, norm_groups, skips, dropout and batch_renorm concern the dense layers, as in `Mlp`.
+    dueling, noisy, layer_norm, norm_groups, skips, dropout, batch_renorm and spectral_norm concern the dense layers, as
+    in `Mlp`.
 
     padding: pixels of zeros around the input of each convolution; negative: pixels that are cut off. (): 0 everywhere.
     filter_skips: convolutions, counted from 0, whose output is concatenated to their input. They keep height and width:
@@ -137,6 +142,7 @@ class Conv:
     filter_skips: tuple[int, ...] = ()  # convolutions whose output is concatenated to their input
     dropout: float = 0.0  # as in `Mlp`
     batch_renorm: bool = False  # as in `Mlp`
+    spectral_norm: bool = False  # as in `Mlp`
 
     def __post_init__(self) -> None:
         _check(self)

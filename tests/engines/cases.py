@@ -141,6 +141,7 @@ PLANNING = TDMPC2Config(
     n_elites=3,
     iterations=2,
 )
+SPECTRAL = Mlp((16, 16), spectral_norm=True)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
@@ -184,6 +185,7 @@ CASES = [
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
     Case("sac, simba", "sac", Spaces(NESTED, BOX2), SIMBA),
+    Case("dqn, spectral", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=SPECTRAL, double=False)),
     Case("dqn, simba", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=SimBa(2, 8, 2))),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),
     Case("sac on images, gsde", "sac", Spaces(IMAGE, BOX2), SACConfig(network=SMALL_CONV, gsde=True)),

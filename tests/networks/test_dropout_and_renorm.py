@@ -62,6 +62,24 @@ def test_a_pass_of_training_normalises_by_the_batch_and_moves_the_statistics():
     assert set(trained.moved) <= part.frozen
 
 
+@pytest.mark.parametrize("members", [None, 2])
+def test_hidden_weights_are_divided_by_their_largest_singular_value(members):
+    part = network(Mlp((5,), spectral_norm=True), members)
+    x = RNG.standard_normal((6, 3)).astype(np.float32)
+    for _ in range(30):
+        part = part.bound(part.variables, training=True)
+        found = part(x)
+    for i in range(members or 1):
+        w = part.variables if members is None else {name: value[i] for name, value in part.variables.items()}
+        weight = w["dense0.weight"] / np.linalg.svd(w["dense0.weight"])[1][0]
+        hidden = np.maximum(x @ weight + w["dense0.bias"], 0)
+        expected = hidden @ w["dense1.weight"] + w["dense1.bias"]
+        np.testing.assert_allclose(found if members is None else found[i], expected, atol=1e-4)
+        if members is not None:
+            np.testing.assert_allclose(part.member(i)(x), expected, atol=1e-4)
+    assert part.frozen == {"dense0.spectral"} == set(part.moved)
+
+
 def test_networks_whose_losses_draw_no_noise_refuse_dropout():
     for agent, action in (
         (DQN(DQNConfig(network=Mlp(dropout=0.1))), Discrete(2)),

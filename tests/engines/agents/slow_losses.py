@@ -50,6 +50,8 @@ def layer(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
         x = (x - w[f"{name}.renorm_mean"]) / np.sqrt(w[f"{name}.renorm_variance"] + 1e-3)
         x = x * w[f"{name}.renorm_scale"] + w[f"{name}.renorm_bias"]
     weight, bias = w[f"{name}.weight"], w[f"{name}.bias"]
+    if f"{name}.spectral" in w:
+        weight = weight / stretched(weight, w[f"{name}.spectral"])[0]
     if f"{name}.noise_in" in w:
         f_in, f_out = (np.sign(e) * np.sqrt(np.abs(e)) for e in (w[f"{name}.noise_in"], w[f"{name}.noise_out"]))
         weight = weight + w[f"{name}.weight_scale"] * np.outer(f_in, f_out)
@@ -61,6 +63,13 @@ def layer(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
         y = (y - y.mean()) / math.sqrt(np.mean((y - y.mean()) ** 2) + 1e-6)
         y = y * w[f"{name}.norm_scale"] + w[f"{name}.norm_bias"]
     return y
+
+
+def stretched(weight: np.ndarray, u: np.ndarray) -> tuple[float, np.ndarray]:
+    """(the largest singular value by one step of the power method, the direction after it)."""
+    v = weight @ u / np.linalg.norm(weight @ u)
+    u = v @ weight / np.linalg.norm(v @ weight)
+    return float(v @ weight @ u), u
 
 
 def network(w: dict[str, np.ndarray], x: np.ndarray, activation: Any = relu, features: bool = False) -> np.ndarray:
@@ -343,6 +352,12 @@ def pqn(given: Numbers, batch: Any) -> Any:
         row.error = row.extras["return"] - row.q
     losses = {"q": average(found, lambda row: row.w * half_square(row.error))}
     return losses, {"q_value": average(found, lambda row: row.q)}, [row.error for row in found]
+
+
+def spectral_dqn(given: Numbers, batch: Any) -> Any:
+    moved = [name for name in given.w if name.startswith("q.") and name.endswith(".spectral")]
+    given.after = {n: stretched(given.w[n.replace("spectral", "weight")], given.w[n])[1] for n in moved}
+    return dqn(given, batch)
 
 
 def c51(given: Numbers, batch: Any) -> Any:

@@ -67,6 +67,7 @@ TRUTH = {
     "sac, droq": slow.droq,
     "sac, simba": slow.sac,
     "dqn, simba": slow.dqn,
+    "dqn, spectral": slow.spectral_dqn,
     "td_mpc2": slow.td_mpc2,
     "cql discrete": slow.cql,
     "cql box": slow.cql,
