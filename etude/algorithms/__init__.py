@@ -26,7 +26,7 @@ from etude.algorithms.gail import GAIL, GAILConfig
 from etude.algorithms.grpo import GRPO, GRPOConfig
 from etude.algorithms.ilql import ILQL, ILQLConfig
 from etude.algorithms.impala import IMPALA, IMPALAConfig
-from etude.algorithms.iql import IQL, IQLConfig
+from etude.algorithms.iql import IQL, XQL, IQLConfig, XQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
@@ -108,6 +108,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "tqc": (TQC, TQCConfig),
     "vdn": (QMIX, VDNConfig),
     "trpo": (TRPO, TRPOConfig),
+    "xql": (XQL, XQLConfig),
 }
 
 
@@ -244,4 +245,6 @@ __all__ = [
     "for_several",
     "TRPO",
     "TRPOConfig",
+    "XQL",
+    "XQLConfig",
 ]

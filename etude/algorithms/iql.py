@@ -1,6 +1,8 @@
 """Implicit Q-learning: no action outside the data is ever evaluated.
 
 Kostrikov, Nair & Levine 2021, Offline reinforcement learning with implicit Q-learning, arXiv:2110.06169.
+Garg et al. 2023, Extreme Q-learning: MaxEnt RL without entropy, arXiv:2301.02328: Gumbel regression in the place of
+expectile regression.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineToOnlineConfig
-from etude.losses.offline import expectile, exponential_weight
+from etude.losses.offline import expectile, exponential_weight, gumbel_regression
 from etude.losses.value import td
 from etude.networks import Maker, Part, target
 from etude.networks.network import Normaliser
@@ -89,3 +91,29 @@ class IQL(Agent):
         weight = exponential_weight(advantage, self.config.beta, LARGEST_WEIGHT)
         log_prob = self.act(batch.observation).log_prob(batch.action)
         return Loss(-ops.mean(batch.weight * weight * log_prob), imitation_weight=ops.mean(weight))
+
+
+@dataclass(frozen=True)
+class XQLConfig(OfflineToOnlineConfig, StochasticPolicyConfig):
+    """Hyperparameters of XQL, besides those of every offline algorithm."""
+
+    gumbel_temperature: float | Linear = 2.0  # beta of Gumbel regression: near 0 the maximum over the data's actions
+    gumbel_clip: float = 7.0  # upper bound on advantage / gumbel_temperature in the regression
+    beta: float | Linear = 3.0  # inverse temperature of the advantage weights
+    tau: float = 0.005  # Polyak rate of the target critics, applied after every gradient step
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "gumbel_temperature", "gumbel_clip")
+        checks.fractions(self, "tau")
+        checks.not_negative(self, "beta")
+
+
+class XQL(IQL):
+    """IQL whose state value is the soft maximum of the values of the data's actions: the log of the mean of their
+    exponentials."""
+
+    def value_loss(self, batch: Batch, advantage: Any, value: Any) -> Loss:
+        """Equation 11. advantage: [B], the target critics' values minus the state values [B]."""
+        loss = gumbel_regression(advantage, self.config.gumbel_temperature, self.config.gumbel_clip)
+        return Loss(ops.mean(batch.weight * loss), mean_value=ops.mean(value))

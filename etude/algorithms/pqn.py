@@ -27,7 +27,7 @@ from etude.networks.network import Normaliser
 class PQNConfig(OnPolicyConfig):
     """Hyperparameters of PQN, besides those of every on-policy algorithm."""
 
-    network: Spec = Mlp((128, 128), layer_norm=True)  # layer normalisation stands in for a target network
+    network: Spec = Mlp((64, 64), layer_norm=True)  # layer normalisation stands in for a target network
     learning_rate: float | Linear = Linear(5e-4, 0.0)
     rollout_length: int = 32
     minibatch_size: int | None = 128

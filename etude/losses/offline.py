@@ -73,6 +73,15 @@ def expectile(error: Array, fraction: float) -> Array:
     return ops.where(error < 0, 1.0 - fraction, fraction) * ops.square(error)
 
 
+@shapes(error="*B", temperature="", limit="")
+def gumbel_regression(error: Array, temperature: Array | float, limit: Array | float) -> Array:
+    """`exp(z) - z - 1`, any shape, with z = error / temperature, at most `limit`, of error = target - prediction. The
+    prediction of the least mean is `temperature * log mean exp(target / temperature)`: the likeliest one where errors
+    are Gumbel distributed. Garg et al. 2023, arXiv:2301.02328, equation 11; the bound is that of the authors' code."""
+    z = ops.minimum(error / temperature, limit)
+    return ops.exp(z) - z - 1.0
+
+
 @shapes(q="E *B", value="*B", target="*B", target_q="E *B", fraction="")
 def ilql(q: Array, value: Array, target: Array, target_q: Array, fraction: float) -> Array:
     """`sum over E critics of (target - q)**2 / 2 + expectile(min target_q - value) / 2`, any shape, of the tokens of

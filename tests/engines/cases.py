@@ -59,6 +59,7 @@ from etude.algorithms import (
     TQCConfig,
     TRPOConfig,
     VDNConfig,
+    XQLConfig,
     find,
 )
 from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
@@ -217,6 +218,8 @@ CASES = [
     Case("awac", "awac", Spaces(VECTOR, BOX2), AWACConfig(network=NARROW)),
     Case("awac on images", "awac", Spaces(IMAGE, BOX2), AWACConfig(network=SMALL_CONV, normalize_observation=True)),
     Case("iql discrete", "iql", Spaces(NESTED, Discrete(3)), IQLConfig(network=NARROW)),
+    Case("xql", "xql", Spaces(VECTOR, BOX2), XQLConfig(network=NARROW, gumbel_clip=1.0)),
+    Case("xql discrete", "xql", Spaces(NESTED, Discrete(3)), XQLConfig(network=NARROW)),
     Case("iql box", "iql", Spaces(VECTOR, BOX2), IQLConfig(network=NARROW)),
     Case("marwil discrete", "marwil", Spaces(MASKED, Discrete(3)), MARWILConfig(network=NARROW)),
     Case("marwil box", "marwil", Spaces(VECTOR, BOX2), MARWILConfig(network=NARROW)),

@@ -17,6 +17,17 @@ def test_an_expectile_of_one_half_is_the_mean_and_higher_ones_lie_above():
     assert lowest[0] < lowest[1] < lowest[2] < target.max()
 
 
+def test_gumbel_regression_is_least_at_the_soft_maximum_and_its_exponent_is_bounded():
+    target = np.random.default_rng(0).normal(size=500).astype(np.float32)
+    candidates = np.linspace(-1, 4, 1_001, dtype=np.float32)
+    for temperature in (0.5, 2.0):
+        mean = [offline.gumbel_regression(target - x, temperature, 50.0).mean() for x in candidates]
+        expected = temperature * np.log(np.mean(np.exp(np.float64(target) / temperature)))
+        assert candidates[np.argmin(mean)] == pytest.approx(expected, abs=0.006)
+    found = offline.gumbel_regression(np.array([-4.0, 0.0, 2.0, 1e9]), 2.0, 3.0)
+    np.testing.assert_allclose(found, [np.exp(-2) + 1, 0, np.e - 2, np.exp(3) - 4], rtol=1e-6)
+
+
 def test_weights_grow_with_the_advantage_up_to_their_bound_and_never_overflow():
     advantage = np.array([-1e9, -1, 0, 1, 2, 1e9], np.float32)
     with np.errstate(over="raise"):

@@ -24,6 +24,7 @@ NUMBERS = {
     "epsilon": 1e-3,
     "eta": 0.9,
     "scaled": True,
+    "top": 2,
 }
 SIZES = {"A": 3, "B": 5, "E": 2, "L": 4, "M": 6, "N": 7, "P": 8, "T": 4, "n": 3, "*B": 5, "*E": 2, "*F": 5, "*S": 5}
 

@@ -1041,8 +1041,17 @@ def awac(given: Numbers, batch: Any) -> Any:
     return losses, {**metrics, "policy_entropy": average(found, lambda row: row.policy.entropy())}, errors
 
 
-def iql(given: Numbers, batch: Any) -> Any:
+def xql(given: Numbers, batch: Any) -> Any:
+    def gumbel(x: float) -> float:
+        z = min(x / given.c.gumbel_temperature, given.c.gumbel_clip)
+        return math.exp(z) - z - 1
+
+    return iql(given, batch, gumbel)
+
+
+def iql(given: Numbers, batch: Any, regression: Any = None) -> Any:
     c, found = given.c, rows(given, batch)
+    regression = regression or (lambda x: abs(c.expectile - (x < 0)) * x**2)
 
     def qs(part: str, row: Row) -> list[float]:
         if isinstance(given.action, gym.Box):
@@ -1056,9 +1065,8 @@ def iql(given: Numbers, batch: Any) -> Any:
         row.weight = min(math.exp(c.beta * row.advantage), 100.0)
         row.log_prob = policy_at(given, "actor", row, bounded=True).log_prob(row.a)
     critic, q_value, errors = ensemble_loss(found)
-    expectile = lambda x: abs(c.expectile - (x < 0)) * x**2  # noqa: E731
     losses = {
-        "state_value": average(found, lambda row: row.w * expectile(row.advantage)),
+        "state_value": average(found, lambda row: row.w * regression(row.advantage)),
         "critic": critic,
         "actor": average(found, lambda row: -row.w * row.weight * row.log_prob),
     }

@@ -90,6 +90,8 @@ TRUTH = {
     "awac": slow.awac,
     "iql discrete": slow.iql,
     "iql box": slow.iql,
+    "xql": slow.xql,
+    "xql discrete": slow.xql,
     "dqn, several": slow.independent(slow.dqn),
     "ppo, several": slow.independent(slow.ppo),
     "td3, several": slow.independent(slow.td3),

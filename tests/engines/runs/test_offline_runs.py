@@ -22,6 +22,7 @@ from etude.algorithms import (
     IQLConfig,
     MARWILConfig,
     TD3BCConfig,
+    XQLConfig,
 )
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError
@@ -249,6 +250,7 @@ CASES = {
     "bc": BCConfig(**SMALL),
     "cql": CQLConfig(**SMALL, target_gap=1.0, normalize_reward=True),
     "iql": IQLConfig(**SMALL, normalize_observation=True),
+    "xql": XQLConfig(**SMALL, normalize_observation=True),
     "marwil": MARWILConfig(**SMALL),
 }
 
