@@ -31,7 +31,7 @@ import numpy as np
 
 import etude
 from etude.tuning import ASHA, ProcessExecutor
-from etude.tuning.plan import Go, New
+from etude.tuning.trial import Go, New
 
 ENV = "CartPole-v1"
 RATES = [float(rate) for rate in np.logspace(-5, -1, 9)]

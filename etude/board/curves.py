@@ -25,8 +25,7 @@ from etude.report.plots import draw_runs, named
 from etude.report.series import BANDS, METRICS, STATISTICS, Band, Line, Series, Statistic, aggregate, compared
 from etude.report.studies import draw_evolution, draw_lineage
 from etude.tuning.evolution.evolution import curves_of
-from etude.tuning.history import TrialHistory, plan_in
-from etude.tuning.journal import read_lines
+from etude.tuning.journal import TrialHistory, plan_in, read_lines
 from etude.tuning.results import pictures, ranking, summary, table
 from etude.tuning.space import Space, space_given
 

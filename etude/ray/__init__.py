@@ -15,9 +15,9 @@ from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
 from etude.training.description import ARGUMENTS, RunDescription
-from etude.tuning.experiment import described_trials, preset_steps
-from etude.tuning.plan import StudyPlan, evaluate_every
+from etude.tuning.journal import described_trials, preset_steps
 from etude.tuning.space import Space
+from etude.tuning.trial import StudyPlan, evaluate_every
 
 try:
     from ray import tune

@@ -7,11 +7,8 @@ print(study.best.values)
 
 from etude.tuning.executors import Executor, ProcessExecutor, RayExecutor, SerialExecutor
 from etude.tuning.finding import LRFinder, LRSuggestion, OptFinder, ParallelFinder
-from etude.tuning.plan import Copy, Go, New, Scheduler, Search, Stop, StudyPlan, StudyState
-from etude.tuning.population import PBT
 from etude.tuning.results import Result
-from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
-from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
+from etude.tuning.schedulers import ASHA, PBT, Fifo, GridSearch, MedianStopping, OptunaSearch, RandomSearch
 from etude.tuning.segment import TrialTraining
 from etude.tuning.space import Choices as Choice
 from etude.tuning.space import LogInterval as Log
@@ -19,7 +16,20 @@ from etude.tuning.space import Space
 from etude.tuning.space import UniformInterval as Uniform
 from etude.tuning.study import Study
 from etude.tuning.sweep import Sweep, SweepResult
-from etude.tuning.trial import Configuration, Genome, Score, Trial
+from etude.tuning.trial import (
+    Configuration,
+    Copy,
+    Genome,
+    Go,
+    New,
+    Scheduler,
+    Score,
+    Search,
+    Stop,
+    StudyPlan,
+    StudyState,
+    Trial,
+)  # fmt: skip
 
 __all__ = [
     "ASHA", "Choice", "Configuration", "Copy", "Executor", "Fifo", "Genome", "Go", "GridSearch", "LRFinder",

@@ -14,9 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.errors import ConfigError
 from etude.checkpoint import replacing
-from etude.report.pictures import table_as_html
 from etude.report.series import interval
 from etude.report.studies import (
     draw_importance,
@@ -25,10 +23,9 @@ from etude.report.studies import (
     number_text,
     value_text,
 )
-from etude.tuning.plan import StudyPlan
 from etude.tuning.segment import trial_folder
 from etude.tuning.space import Space
-from etude.tuning.trial import Configuration, Trial, configurations_of
+from etude.tuning.trial import Configuration, StudyPlan, Trial, configurations_of
 
 
 @dataclass(frozen=True)
@@ -123,16 +120,6 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-def as_line(study: Any) -> str:
-    """What a study shows of itself."""
-    return f"<{type(study).__name__} of {study.name}: {study.summary()}>"
-
-
-def as_html(study: Any) -> str:
-    """The same, in a notebook with its ranking."""
-    return table_as_html(repr(study), *study.table())
-
-
 def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:
     """How far a study is, in a line."""
     counts = {
@@ -142,13 +129,6 @@ def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:
     parts = [f"{running} under way", *(f"{count} {name}" for name, count in counts.items() if count)]
     proposed = len({trial.configuration for trial in trials if trial.parent is None})
     return f"{proposed} of {plan.configurations} configurations: {', '.join(parts)}; {steps:,} steps"
-
-
-def tuned_on(plan: StudyPlan, seeds: Sequence[int]) -> str:
-    """Which seeds the scores are of, and what that means."""
-    names = ", ".join(map(str, sorted(set(seeds))))
-    few = " Intervals of fewer than 3 seeds say little." if len(plan.seeds) < 3 else ""
-    return f"Tuned on the seeds {names}: report the best configuration on others.{few}"
 
 
 def write_results(results: Sequence[Result], folder: Path, name: str) -> list[Path]:
@@ -169,9 +149,8 @@ def pictures(results: Sequence[Result], name: str) -> dict[str, Callable[[Path],
     values = {name: [result.values[name] for result in rows] for name in rows[0].values}
     scores = [result.score for result in rows]
     found = {PARALLEL: lambda path: draw_parallel_coordinates(values, scores, path, name)}
-    try:
-        shares = importance(values, scores)
-    except ConfigError:  # a single value, or equal scores
+    shares = importance(values, scores)
+    if not any(map(math.isfinite, shares.values())):  # equal scores, or no value that has several
         return found
     return found | {IMPORTANCE: lambda path: draw_importance(shares, path, name, len(rows))}
 

@@ -8,9 +8,9 @@ import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import etude.checkpoint as checkpoint
 from etude.base.errors import ConfigError
@@ -22,8 +22,7 @@ from etude.run import Run, Schedule, from_state
 from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.description import RunDescription
-from etude.tuning.plan import StudyPlan
-from etude.tuning.trial import Genome, Score, genome_from_json
+from etude.tuning.trial import Genome, Score, StudyPlan, genome_from_json
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
 KEEP = 2  # checkpoints of a trial
@@ -74,31 +73,47 @@ class TrialTraining:
     train: Train = train_on
 
 
-class TrialSettings(NamedTuple):
-    """What all trials of a study have in common; travels to worker processes by cloudpickle.
+class SegmentRuns(Protocol):
+    """Carries out segments in one process, such as `TrialRuns`."""
 
-    made: what makes a trial, which gets a config and a seed of its own. callbacks: called with nothing, returns
-    callbacks of a trial (see `TrialRuns`); None: none. fit: see `Fit`. train: see `Train`; keep: how many runs a
-    process keeps.
+    def carry_out(self, segment: Segment) -> Iterator[Any]:
+        """Yields reports, of which the last one is `Ended` or `SegmentFailed`."""
+
+    def close(self) -> None:
+        """End what is kept between segments, where something is. May be called twice."""
+        return
+
+
+class SegmentSettings(Protocol):
+    """What all segments have in common, such as `TrialSettings`; travels to worker processes by cloudpickle.
+
+    worker: what messages call a worker process. loss: what is lost where one is replaced.
     """
+
+    worker: ClassVar[str]
+    loss: ClassVar[str]
+
+    def on(self, device: str) -> SegmentSettings:
+        """The same on this device."""
+
+    def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
+        """What carries out segments in this process. stopped: to be asked often; shows that the process does not hang,
+        and whether it is asked to stop."""
+
+
+@dataclass(frozen=True)
+class TrialSettings:
+    """What all trials of a study have in common. made: what makes a trial, which gets a config and a seed of its own.
+    keep: how many runs a process keeps."""
+
+    worker: ClassVar[str] = "Trial worker"
+    loss: ClassVar[str] = "its segment is repeated"
 
     folder: str
     made: RunDescription
     plan: StudyPlan
-    callbacks: Callable[[], Any] | None = None
-    fit: Fit = unchanged
-    train: Train = train_on
+    training: TrialTraining = TrialTraining()
     keep: int = LIVE
-
-    @property
-    def worker(self) -> str:
-        """What messages call a worker process."""
-        return "Trial worker"
-
-    @property
-    def loss(self) -> str:
-        """What is lost where one is replaced."""
-        return "its segment is repeated"
 
     def runs(self, stopped: Callable[[], bool]) -> TrialRuns:
         """What carries out segments of its trials."""
@@ -106,7 +121,7 @@ class TrialSettings(NamedTuple):
 
     def on(self, device: str) -> TrialSettings:
         """The same on another device."""
-        return self._replace(made=self.made.with_execution(device=device))
+        return replace(self, made=self.made.with_execution(device=device))
 
 
 class Segment(NamedTuple):
@@ -166,35 +181,6 @@ class SegmentFailed(NamedTuple):
 Report = Scored | Noted | Ended | SegmentFailed
 
 
-class SegmentRuns(Protocol):
-    """Carries out segments in one process, such as `TrialRuns`."""
-
-    def carry_out(self, segment: Segment) -> Iterator[Any]:
-        """Yields reports, of which the last one is `Ended` or `SegmentFailed`."""
-
-    def close(self) -> None:
-        """End what is kept between segments. May be called twice."""
-
-
-class SegmentSettings(Protocol):
-    """What all segments have in common, such as `TrialSettings`; travels to worker processes by cloudpickle."""
-
-    @property
-    def worker(self) -> str:
-        """What messages call a worker process."""
-
-    @property
-    def loss(self) -> str:
-        """What is lost where one is replaced."""
-
-    def on(self, device: str) -> SegmentSettings:
-        """The same on this device."""
-
-    def runs(self, stopped: Callable[[], bool]) -> SegmentRuns:
-        """What carries out segments in this process. stopped: to be asked often; shows that the process does not hang,
-        and whether it is asked to stop."""
-
-
 def trial_folder(folder: str | Path, number: int) -> Path:
     """The run directory of a trial."""
     return Path(folder) / f"trial-{number:04d}"
@@ -223,15 +209,29 @@ class TrialRuns:
             self._callbacks.pop(number, None)
         directory: RunDirectory | None = None
         try:
-            directory = self._directory(segment)
+            path = trial_folder(self._settings.folder, segment.trial)
+            kind = self._shared.directory if self._settings.plan.shared_replay else RunDirectory
+            directory = kind(path, KEEP)
+            directory.checkpoints.mkdir(parents=True, exist_ok=True)
+            directory.lock()
+            if not directory.saved() and segment.trial not in self._live:
+                directory.metrics.unlink(missing_ok=True)  # of an attempt before its first checkpoint
+                directory.best.unlink(missing_ok=True)
             run, earlier = self._run(segment, directory)
             if self._settings.plan.shared_replay:
-                self._share_replay(segment, run, directory)
+                saved = directory.saved()
+                unknown = bool(saved) and saved[max(saved)].name != segment.checkpoint  # written just before a kill
+                newest = segment.trial if unknown else segment.replay_of
+                where = None if newest is None else trial_folder(self._settings.folder, newest)
+                self._shared.store_into(run, where, own=newest == segment.trial)
             yield from (Scored(segment.trial, score) for score in earlier)
             target = self._settings.plan.target
             reached = target is not None and bool(earlier) and earlier[-1].mean >= target
             reason = "target" if reached else (yield from self._trained(segment, run, directory))
-            yield self._ended(segment, run, directory, reason)
+            last = directory.saved().get(run.step)
+            if last is not None:
+                (directory.path / START).unlink(missing_ok=True)
+            yield Ended(segment.trial, run.step, reason, None if last is None else last.name)
         except Exception as error:  # whatever an environment raises: the other trials go on
             self._drop(segment.trial)
             self._callbacks.pop(segment.trial, None)
@@ -252,18 +252,6 @@ class TrialRuns:
         if run is not None:
             with contextlib.suppress(Exception):  # of an environment: what counts is saved
                 run.close()
-
-    def _directory(self, segment: Segment) -> RunDirectory:
-        """The run directory of the trial, locked; without what an attempt before its first checkpoint left there."""
-        path = trial_folder(self._settings.folder, segment.trial)
-        kind = self._shared.directory if self._settings.plan.shared_replay else RunDirectory
-        directory = kind(path, KEEP)
-        directory.checkpoints.mkdir(parents=True, exist_ok=True)
-        directory.lock()
-        if not directory.saved() and segment.trial not in self._live:
-            directory.metrics.unlink(missing_ok=True)
-            directory.best.unlink(missing_ok=True)
-        return directory
 
     def _run(self, segment: Segment, directory: RunDirectory) -> tuple[Run, list[Score]]:
         """The run of the trial, and its scores so far where it was loaded: one may have been lost on its way."""
@@ -295,7 +283,7 @@ class TrialRuns:
             state = with_rows(checkpoint.read(directory.path / START), directory.path / START)
 
             def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
-                return settings.fit(child, state, parent, segment.change)
+                return settings.training.fit(child, state, parent, segment.change)
 
             return self._loaded(state, made, directory, fit), []
         run = Run.of(made, directory)
@@ -313,14 +301,6 @@ class TrialRuns:
         run.learner.progress.total = max(run.learner.progress.total, self._settings.plan.steps)
         return run
 
-    def _share_replay(self, segment: Segment, run: Run, directory: RunDirectory) -> None:
-        """Let a run store into the replay of all trials."""
-        saved = directory.saved()
-        unknown = bool(saved) and saved[max(saved)].name != segment.checkpoint  # written just before a kill
-        newest = segment.trial if unknown else segment.replay_of
-        where = None if newest is None else trial_folder(self._settings.folder, newest)
-        self._shared.store_into(run, where, own=newest == segment.trial)
-
     def _trained(self, segment: Segment, run: Run, directory: RunDirectory) -> Generator[Report, None, str]:
         """Train to the end of the segment; returns why it ended."""
         reason = "steps"
@@ -330,7 +310,7 @@ class TrialRuns:
         with closing(JsonLines(directory.metrics)) as lines:
             call = CallbackList([lines, *own], run)
             schedule = _schedule(self._settings.plan)
-            for event in self._settings.train(run, segment.until - run.step, **schedule):
+            for event in self._settings.training.train(run, segment.until - run.step, **schedule):
                 call(event)
                 if self._stopped():
                     run.stop()
@@ -349,14 +329,8 @@ class TrialRuns:
         called, made = self._callbacks.pop(trial, (-1, []))
         if called == step:
             return made
-        make = self._settings.callbacks
+        make = self._settings.training.callbacks
         return as_list(make() if make is not None else ())
-
-    def _ended(self, segment: Segment, run: Run, directory: RunDirectory, reason: str) -> Ended:
-        newest = directory.saved().get(run.step)
-        if newest is not None:
-            (directory.path / START).unlink(missing_ok=True)
-        return Ended(segment.trial, run.step, reason, None if newest is None else newest.name)
 
 
 def _schedule(plan: StudyPlan) -> dict[str, Any]:

@@ -13,36 +13,33 @@ from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import from_json, to_json
+from etude.report.pictures import table_as_html
 from etude.training.callbacks import as_list
 from etude.training.description import advise
 from etude.tuning import results
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
-from etude.tuning.experiment import (
+from etude.tuning.journal import (
+    NAME,
+    Journal,
+    Line,
+    TrialHistory,
     algorithm_name,
     check_trials_share_replay,
     described_trials,
     difference,
     experiment_from,
+    folder_of,
     header,
-    preset_steps,
-    study_name,
-)
-from etude.tuning.history import (
-    Line,
-    TrialHistory,
-    line_of_end,
-    line_of_score,
     line_of_trial,
     part_of,
     plain_plan,
     plan_in,
+    preset_steps,
+    read_lines,
+    study_name,
 )
-from etude.tuning.journal import NAME, Journal, folder_of, read_lines
-from etude.tuning.plan import Copy, Decision, Go, New, Scheduler, Search, StudyPlan, StudyState, study_plan
-from etude.tuning.population import PBT
 from etude.tuning.results import Result, ranking
-from etude.tuning.schedulers import ASHA, Fifo, MedianStopping
-from etude.tuning.search import GridSearch, OptunaSearch, RandomSearch
+from etude.tuning.schedulers import ASHA, PBT, Fifo, GridSearch, MedianStopping, OptunaSearch, RandomSearch
 from etude.tuning.segment import (
     Ended,
     Report,
@@ -55,7 +52,21 @@ from etude.tuning.segment import (
     trial_folder,
 )
 from etude.tuning.space import Space, space_given
-from etude.tuning.trial import Genome, Status, Trial, failures
+from etude.tuning.trial import (
+    Copy,
+    Decision,
+    Genome,
+    Go,
+    New,
+    Scheduler,
+    Search,
+    Status,
+    StudyPlan,
+    StudyState,
+    Trial,
+    failures,
+    study_plan,
+)
 
 ROOT = Path("studies")  # where studies go whose folder is not given
 SCHEDULERS = (Fifo, ASHA, MedianStopping, PBT)
@@ -140,41 +151,35 @@ class Study:
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
         self._stopping = False
-        self._use_folder(folder, training.evaluate_every is None)
-
-    def _use_folder(self, folder: str | PathLike[str] | None, any_interval: bool) -> None:
-        """any_interval: whether nobody said how often to evaluate."""
         self.folder: Path = folder_of(folder, ROOT, self.name)
         self._journal = Journal(self.folder)
         try:
             if self._journal.lines:
-                self._go_on(any_interval)
+                lines = self._journal.lines
+                held = lines[0].get("study", {})
+                before = plan_in(lines) if "plan" in held else self.plan
+                if training.evaluate_every is None and self.plan.steps % before.evaluate_every == 0:
+                    self.plan = replace(self.plan, evaluate_every=before.evaluate_every)
+                now = vars(self.plan)
+                grows = getattr(self.scheduler, "grows", ())  # schedulers of one's own need not say it
+                more = {name: now[name] for name in grows if now[name] > getattr(before, name)}
+                or_more = f", or with more {' or '.join(grows)}" if grows else ""
+                if different := difference(
+                    {**held, "plan": {**plain_plan(before), **more}}, self._header(), self._made.own_config
+                ):
+                    raise ConfigError(
+                        f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
+                        f"(etude tune --resume {self.folder}){or_more}; or give the new one a folder of its own."
+                    )
+                self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
+                self._history.rebuild(lines[1:])
+                if more:
+                    self._apply({"plan": more})
             else:
                 self._journal.append({"study": self._header()})
         except BaseException:
             self._journal.close()
             raise
-
-    def _go_on(self, any_interval: bool) -> None:
-        """With the study in the folder, which may have grown."""
-        lines = self._journal.lines
-        held = lines[0].get("study", {})
-        before = plan_in(lines) if "plan" in held else self.plan
-        if any_interval and self.plan.steps % before.evaluate_every == 0:
-            self.plan = replace(self.plan, evaluate_every=before.evaluate_every)
-        now = vars(self.plan)
-        grows = getattr(self.scheduler, "grows", ())  # schedulers of one's own need not say it
-        more = {name: now[name] for name in grows if now[name] > getattr(before, name)}
-        or_more = f", or with more {' or '.join(grows)}" if grows else ""
-        if different := difference({**held, "plan": {**plain_plan(before), **more}}, self._header()):
-            raise ConfigError(
-                f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                f"(etude tune --resume {self.folder}){or_more}; or give the new one a folder of its own."
-            )
-        self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
-        self._history.rebuild(lines[1:])
-        if more:
-            self._apply({"plan": more})
 
     def _header(self) -> dict[str, Any]:
         """What the study is, as plain data: the first line of its journal."""
@@ -273,11 +278,17 @@ class Study:
         """How far the study is, in a line."""
         return results.summary(self.plan, self._history.trials, self.steps)
 
-    __repr__, _repr_html_ = results.as_line, results.as_html
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.name}: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        return table_as_html(repr(self), *self.table())
 
     def tuned_on(self) -> str:
-        """Which seeds its scores are of."""
-        return results.tuned_on(self.plan, [trial.genome.seed for trial in self._history.trials])
+        """Which seeds its scores are of, and what that means."""
+        seeds = sorted({trial.genome.seed for trial in self._history.trials})
+        few = " Intervals of fewer than 3 seeds say little." if len(self.plan.seeds) < 3 else ""
+        return f"Tuned on the seeds {', '.join(map(str, seeds))}: report the best configuration on others.{few}"
 
     def write_results(self) -> list[Path]:
         """Write the ranking as `results.csv` and two pictures into the folder; returns their paths."""
@@ -292,8 +303,7 @@ class Study:
         SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
         """
         self._stopping, calls = False, as_list(callbacks)
-        of_trials = self._training.callbacks, self._training.fit, self._training.train
-        settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, *of_trials)
+        settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, self._training)
         for trial in self._trials_that_are("queued"):
             self._link(trial)
         with obeying_signals(self.stop, lambda: None):
@@ -337,29 +347,25 @@ class Study:
                 decisions = self.scheduler.decide(self.state)
                 if not decisions:
                     break
-                self._decide(decisions)
+                # Write decisions as one line, so that all of them are taken or none
+                parts: list[Line] = []
+                for each in decisions:
+                    parts += self._parts(each, len(self._history.trials) + sum("new" in part for part in parts), parts)
+                self._apply({"decided": parts})
+                for part in parts:
+                    if "new" in part:
+                        self._link(self._history.trials[part["new"]])
                 continue
             trial = self._history.trials[self._executor.choose([trial.number for trial in queued])]
-            self._executor.begin(self._segment(trial))
+            parent = None if trial.parent is None else self._history.trials[trial.parent].genome.to_json()
+            over = tuple(other.number for other in self._history.trials if other.over)
+            genome, newest = trial.genome.to_json(), self._history.newest
+            at = (trial.step, trial.until)
+            self._executor.begin(
+                Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
+            )
             trial.status, begun = "running", True
         return begun
-
-    def _segment(self, trial: Trial) -> Segment:
-        parent = None if trial.parent is None else self._history.trials[trial.parent].genome.to_json()
-        over = tuple(other.number for other in self._history.trials if other.over)
-        genome, newest = trial.genome.to_json(), self._history.newest
-        at = (trial.step, trial.until)
-        return Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
-
-    def _decide(self, decisions: Sequence[Decision]) -> None:
-        """Write decisions as one line, so that all of them are taken or none."""
-        parts: list[Line] = []
-        for each in decisions:
-            parts += self._parts(each, len(self._history.trials) + sum("new" in part for part in parts), parts)
-        self._apply({"decided": parts})
-        for part in parts:
-            if "new" in part:
-                self._link(self._history.trials[part["new"]])
 
     def _parts(self, each: Decision, number: int, before: list[Line]) -> list[Line]:
         if isinstance(each, Go):
@@ -368,24 +374,21 @@ class Study:
         numbers += [part["configuration"] for part in before if "new" in part]
         configuration = max(numbers, default=-1) + 1
         if isinstance(each, New):
-            return self._proposed(configuration, number, each.until)
+            # The trials of a new configuration, one for each seed
+            values, failed = self.search.propose(configuration, self.state), None
+            try:
+                config = self.space.config(values)
+            except ConfigError as error:
+                config, failed = self._made.own_config, str(error)
+            genomes = [Genome(algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
+            return [
+                line_of_trial(number + i, genome, configuration, each.until, change=None, failed=failed)
+                for i, genome in enumerate(genomes)
+            ]
         if isinstance(each, Copy):
             made = line_of_trial(number, each.genome, configuration, each.until, each.parent, each.change)
             return [{"stop": each.replaces, "reason": f"replaced by trial {number}, a copy of {each.parent}"}, made]
         return [{"stop": each.trial, "reason": each.reason}]
-
-    def _proposed(self, configuration: int, number: int, until: int) -> list[Line]:
-        """The trials of a new configuration, one for each seed."""
-        values, failed = self.search.propose(configuration, self.state), None
-        try:
-            config = self.space.config(values)
-        except ConfigError as error:
-            config, failed = self._made.own_config, str(error)
-        genomes = [Genome(algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
-        return [
-            line_of_trial(number + i, genome, configuration, until, change=None, failed=failed)
-            for i, genome in enumerate(genomes)
-        ]
 
     def _link(self, trial: Trial) -> None:
         """Keep the checkpoint that a trial starts from, before its parent goes on."""
@@ -400,9 +403,10 @@ class Study:
         if isinstance(report, Scored):
             scores = self._history.trials[report.trial].scores
             if not scores or report.score.step > scores[-1].step:
-                self._apply(line_of_score(report.trial, report.score))
+                score = [report.score.step, to_json(report.score.returns), report.score.cost]
+                self._apply({"trial": report.trial, "score": score})
         elif isinstance(report, Ended):
-            self._apply(line_of_end(report))
+            self._apply({"trial": report.trial, "ended": [report.step, report.reason, report.checkpoint]})
         elif isinstance(report, SegmentFailed):
             self._apply({"trial": report.trial, "failed": report.reason})
         else:

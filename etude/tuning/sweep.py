@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -18,31 +21,25 @@ import etude.checkpoint as checkpoint
 from etude.agent import Agent
 from etude.base.cores import usable_cores
 from etude.base.errors import CheckpointError, ConfigError
+from etude.base.events import Collected, Event, Finished, Warned
 from etude.base.interrupt import obeying_signals
 from etude.checkpoint import replacing
 from etude.checkpoint.config_json import to_json
 from etude.checkpoint.plain import read_object
 from etude.checkpoint.run_directory import RunDirectory
+from etude.envs.faults import report_of
 from etude.report.pictures import table_as_html
 from etude.report.plots import draw_runs
+from etude.report.records import JsonLines
 from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, interquartile_mean, interval, read_run
-from etude.run import Run, Schedule, load
+from etude.run import Run, Schedule, from_state, load
+from etude.run.group import RunGroup, reason_apart
 from etude.training.callbacks import as_list
 from etude.training.description import RunDescription
 from etude.training.schedule import whole_number
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
-from etude.tuning.experiment import described_trials, difference, header, preset_steps, study_name
-from etude.tuning.journal import folder_of
-from etude.tuning.seed_runs import (
-    SeedAt,
-    SeedEnded,
-    SeedFailed,
-    SeedNoted,
-    SweepSettings,
-    is_finished,
-    seed_folder,
-)
-from etude.tuning.segment import Ended, Segment, SegmentFailed
+from etude.tuning.journal import described_trials, difference, folder_of, header, locked, preset_steps, study_name
+from etude.tuning.segment import Ended, Noted, Segment, SegmentFailed, SegmentRuns
 
 CSV, PICTURE = "results.csv", "curves.png"
 
@@ -201,8 +198,18 @@ class Sweep:
         **further: Any,
     ):
         made = _described(algorithm, env, further)
-        self.steps: int = whole_number(_steps(made, steps))
-        self.seeds: tuple[int, ...] = _seeds(seeds)
+        usual = preset_steps(made)
+        if steps is None and usual is None:
+            raise ConfigError(
+                "steps is not given, and there is no preset: say how long runs last, as in steps=100_000."
+            )
+        self.steps: int = whole_number(usual if steps is None else steps)
+        found = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
+        if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
+            raise ConfigError(
+                f"seeds = {seeds!r}; expected how many, or whole numbers of at least 0, each once, as in range(32)."
+            )
+        self.seeds: tuple[int, ...] = found
         schedule = Schedule(evaluate_every, evaluate_episodes, save_every=save_every or max(1, self.steps // 4))
         self._made = made
         self._schedule = {
@@ -216,7 +223,13 @@ class Sweep:
         self.notes: list[str] = []  # warnings, with their seeds
         self._stopping = False
         self._lock: checkpoint.Lock | None = None
-        self._use_folder(folder)
+        self.folder: Path = folder_of(folder, ROOT, self.name)
+        self._lock = locked(self.folder, "sweep")
+        try:
+            self._check_header()
+        except BaseException:
+            self.close()
+            raise
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -301,38 +314,17 @@ class Sweep:
         elif isinstance(report, SegmentFailed):
             lost = [seed for seed in settings.groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
             self.failed |= dict.fromkeys(lost, report.reason)
-        elif isinstance(report, SeedNoted):
-            self.notes.append(report.text if report.seed is None else f"seed {report.seed}: {report.text}")
-        elif not isinstance(report, Ended | SeedEnded):  # of a worker process that was replaced
+        elif isinstance(report, Noted):
             self.notes.append(report.text)
-
-    def _use_folder(self, folder: str | PathLike[str] | None) -> None:
-        self.folder: Path = folder_of(folder, ROOT, self.name)
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = checkpoint.Lock(self.folder / ".lock")
-        except checkpoint.Locked as error:
-            raise ConfigError(
-                f"Another process carries out the sweep in {self.folder} ({error}). Wait until it has ended, or give "
-                "another folder."
-            ) from error
-        except OSError as error:
-            raise ConfigError(
-                f"The folder {self.folder} of the sweep cannot be written to: {error.strerror}."
-            ) from error
-        try:
-            self._check_header()
-        except BaseException:
-            self.close()
-            raise
 
     def _check_header(self) -> None:
         """Write what the sweep was asked for, or compare it with what is there."""
-        path, asked = self.folder / HEADER, json.loads(json.dumps(self._header()))
+        plan = {"steps": self.steps, "seeds": self.seeds, **self._schedule}
+        path, asked = self.folder / HEADER, json.loads(json.dumps({**header(self._made), "sweep": to_json(plan)}))
         if not path.exists():
             if any(self.folder.glob("seed-*")):
                 raise ConfigError(f"{self.folder} holds runs, and no {HEADER}. Give the sweep a folder of its own.")
-        elif different := difference(self._grown(path, asked["sweep"]), asked):
+        elif different := difference(self._grown(path, asked["sweep"]), asked, self._made.own_config):
             raise ConfigError(
                 f"The sweep in {self.folder} is another one: {different}. Go on with it as it was asked for, or with "
                 "more seeds or steps; or give the new one a folder of its own."
@@ -352,11 +344,6 @@ class Sweep:
             may_differ = {name: asked[name] for name in ("steps", "seeds", "save_every")}
             held["sweep"] = {**before, **may_differ}
         return held
-
-    def _header(self) -> dict[str, Any]:
-        """What the sweep is, as plain data."""
-        plan = {"steps": self.steps, "seeds": self.seeds, **self._schedule}
-        return {**header(self._made), "sweep": to_json(plan)}
 
 
 def sweep(
@@ -380,22 +367,6 @@ def _described(algorithm: Any, env: Any, further: dict[str, Any]) -> RunDescript
     return described_trials(algorithm, env, further)
 
 
-def _steps(made: RunDescription, steps: int | None) -> Any:
-    usual = preset_steps(made)
-    if steps is None and usual is None:
-        raise ConfigError("steps is not given, and there is no preset: say how long runs last, as in steps=100_000.")
-    return usual if steps is None else steps
-
-
-def _seeds(seeds: int | Iterable[int]) -> tuple[int, ...]:
-    found = tuple(range(seeds)) if isinstance(seeds, int) else tuple(seeds)
-    if not found or any(type(seed) is not int or seed < 0 for seed in found) or len(set(found)) < len(found):
-        raise ConfigError(
-            f"seeds = {seeds!r}; expected how many, or whole numbers of at least 0, each once, as in range(32)."
-        )
-    return found
-
-
 def _processes(asked: int | None, seeds: int, device: str) -> int:
     if asked is None:
         return min(1 if device.startswith("cuda") else usable_cores(), seeds)
@@ -409,3 +380,168 @@ def _divided(seeds: list[int], groups: int) -> list[tuple[int, ...]]:
     groups = min(groups, len(seeds))
     ends = [len(seeds) * i // groups for i in range(groups + 1)] if groups else [0]
     return [tuple(seeds[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
+
+
+KEEP = 2  # checkpoints of a run
+RECENT = 20  # episodes of the mean return that is reported while a run goes on
+SECONDS = 0.5  # between two reports of a run
+
+
+class SeedAt(NamedTuple):
+    """How far the run of a seed is. mean: return of its last episodes; None before the first has ended."""
+
+    seed: int
+    step: int
+    mean: float | None
+
+
+class SeedFailed(NamedTuple):
+    """The run of a seed cannot go on."""
+
+    seed: int
+    reason: str
+
+
+SeedReport = SeedAt | SeedFailed | Noted
+SavedRun = tuple[int, RunDirectory, Path | None]  # a seed, and the checkpoint that it goes on from; None: it begins
+
+
+@dataclass(frozen=True)
+class SweepSettings:
+    """What all runs of a sweep have in common: `segment.SegmentSettings`.
+
+    made: what makes a run, with a seed of its own. groups: the seeds of each process. steps: environment steps of a
+    run. schedule: when runs evaluate and save, the other arguments of `Run.steps`.
+    """
+
+    worker: ClassVar[str] = "Sweep worker"
+    loss: ClassVar[str] = "its runs go on from their checkpoints"
+
+    folder: str
+    made: RunDescription
+    groups: tuple[tuple[int, ...], ...]
+    steps: int
+    schedule: Mapping[str, Any]
+
+    def runs(self, stopped: Callable[[], bool]) -> SeedRuns:
+        """What trains the runs of a group."""
+        return SeedRuns(self, stopped)
+
+    def on(self, device: str) -> SweepSettings:
+        """The same on another device."""
+        return replace(self, made=self.made.with_execution(device=device))
+
+
+def seed_folder(folder: str | Path, seed: int) -> Path:
+    """The run directory of a seed."""
+    return Path(folder) / f"seed-{seed:04d}"
+
+
+def is_finished(folder: str | Path, seed: int, steps: int) -> bool:
+    """Whether the run of a seed has taken all its steps."""
+    return max(RunDirectory(seed_folder(folder, seed)).saved(), default=0) >= steps
+
+
+class SeedRuns(SegmentRuns):
+    """Trains the runs of one group of seeds after the other. stopped: asked after every event; where it returns True,
+    the runs are saved and end."""
+
+    def __init__(self, settings: SweepSettings, stopped: Callable[[], bool]):
+        self._settings, self._stopped = settings, stopped
+
+    def carry_out(self, segment: Segment) -> Iterator[SeedReport | Ended | SegmentFailed]:
+        """Train the runs of the group `segment.trial` to their end. What goes wrong with all ends in SegmentFailed."""
+        seeds = self._settings.groups[segment.trial]
+        with ExitStack() as stack:
+            try:
+                directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
+                with self._new(seeds[0]) as run:
+                    apart = reason_apart(run)
+                if apart is not None and len(seeds) > 1:
+                    text = f"The runs of a process are trained one after the other: {apart}."
+                    yield Noted(segment.trial, text)
+                # The runs that are trained together, each with the checkpoint that it goes on from: the newest that all
+                # of them have, if there is one; otherwise those together whose newest ones are of the same step
+                together = apart is None
+                saved = {directory: _complete(directory) for directory in directories}
+                shared = max(set.intersection(*map(set, saved.values())), default=0)
+                alike = together and (shared > 0 or not any(saved.values()))
+                parts: dict[Any, list[SavedRun]] = {}
+                for directory, own in saved.items():
+                    seed = int(directory.path.name.rpartition("-")[2])
+                    step = shared if alike else max(own, default=0)
+                    parts.setdefault(step if together else seed, []).append((seed, directory, own.get(step)))
+                for part in list(parts.values()):
+                    if not self._stopped():
+                        yield from self._trained(part)
+                yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
+            except Exception as error:  # whatever an environment raises: the other groups go on
+                yield SegmentFailed(segment.trial, report_of(error))
+
+    def _directory(self, seed: int) -> RunDirectory:
+        directory = RunDirectory(seed_folder(self._settings.folder, seed), KEEP)
+        directory.checkpoints.mkdir(parents=True, exist_ok=True)
+        directory.lock()
+        return directory
+
+    def _new(self, seed: int) -> Run:
+        return Run.of(self._settings.made.with_execution(seed=seed))
+
+    def _loaded(self, seed: int, path: Path) -> Run:
+        made = self._settings.made.with_execution(seed=seed)
+        return from_state(checkpoint.read(path), trust=True, **made.loading())
+
+    def _trained(self, part: Sequence[SavedRun]) -> Iterator[SeedReport]:
+        """Train runs together."""
+        settings, schedule = self._settings, dict(self._settings.schedule)
+        with ExitStack() as stack:
+            runs, reporters = [], []
+            for seed, directory, path in part:
+                run = stack.enter_context(self._new(seed) if path is None else self._loaded(seed, path))
+                run.directory = directory
+                about = {**run.description(), "total": settings.steps, "schedule": Schedule(**schedule).plain()}
+                directory.write_config(about)
+                lines = stack.enter_context(closing(JsonLines(directory.metrics)))
+                runs.append(run)
+                reporters.append(SeedReporter(seed, lines))
+            group = RunGroup(runs)
+            for i, event in group.steps_until(settings.steps, **schedule):
+                yield from reporters[i](event)
+                if self._stopped():
+                    group.stop()
+            for i, error in group.errors.items():
+                yield SeedFailed(part[i][0], report_of(error))
+
+
+def _complete(directory: RunDirectory) -> dict[int, Path]:
+    """The checkpoints of a run by step, without damaged ones."""
+    found = {}
+    for step, path in directory.saved().items():
+        with contextlib.suppress(CheckpointError):
+            checkpoint.verify(path)
+            found[step] = path
+    return found
+
+
+class SeedReporter:
+    """Writes the metrics of a run, and reports now and then how far it is."""
+
+    def __init__(self, seed: int, lines: JsonLines):
+        self._seed, self._lines = seed, lines
+        self._returns: list[float] = []
+        self._next = 0.0
+
+    def __call__(self, event: Event) -> Iterator[SeedReport]:
+        self._lines(event)
+        if isinstance(event, Collected):
+            self._returns = [*self._returns, *(end.total for end in event.episodes)][-RECENT:]
+            if time.monotonic() >= self._next:
+                yield self._at(event.step)
+        elif isinstance(event, Warned):
+            yield Noted(self._seed, f"seed {self._seed}: {event.message}")
+        elif isinstance(event, Finished):
+            yield self._at(event.step)
+
+    def _at(self, step: int) -> SeedAt:
+        self._next = time.monotonic() + SECONDS
+        return SeedAt(self._seed, step, float(np.mean(self._returns)) if self._returns else None)

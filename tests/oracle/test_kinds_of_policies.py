@@ -15,7 +15,7 @@ from test_replayed_policies import MASKED, beside, beside_stops, follow
 from watched import Collection, Watched, watched_events
 
 import etude
-from etude.tuning.evolution.runs import copied
+from etude.tuning.evolution.evolution import copied
 from etude.tuning.evolution.structure import Mutation
 
 algorithms = etude.algorithms

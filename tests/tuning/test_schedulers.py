@@ -26,8 +26,7 @@ from etude.tuning import (
     StudyPlan,
     Uniform,
 )
-from etude.tuning.plan import StudyState
-from etude.tuning.trial import Trial
+from etude.tuning.trial import StudyState, Trial
 
 SPACE = Space(TINY, {"learning_rate": Log(1e-5, 1e-1), "gamma": Uniform(0.9, 1.0)})
 LENGTHS = Space(TINY, {"rollout_length": [8, 16]})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,10 +14,9 @@ from etude import Conv, Linear, Mlp
 from etude.base.errors import CheckpointError, ConfigError
 from etude.tuning import Choice, Genome, Log, RandomSearch, Space, StudyPlan, Uniform
 from etude.tuning.journal import Journal
-from etude.tuning.plan import StudyState, evaluate_every
-from etude.tuning.results import mean_interval
+from etude.tuning.results import Result, mean_interval, pictures
 from etude.tuning.space import space_given
-from etude.tuning.trial import genome_from_json
+from etude.tuning.trial import StudyState, evaluate_every, genome_from_json
 
 
 def test_a_grid_is_every_combination_in_order():
@@ -83,6 +83,17 @@ def test_an_interval_covers_the_mean_and_needs_finite_values():
     low, high = mean_interval([1.0, 2.0, 3.0, 4.0])
     assert 1.0 <= low < 2.5 < high <= 4.0
     assert mean_interval([1.0, float("-inf")]) == (float("-inf"), float("-inf"))
+
+
+@pytest.mark.parametrize(("gammas", "found"), [([0.9, 0.99], 1), ([0.9, 0.9, 0.99, 0.99], 2)])
+def test_pictures_are_those_in_which_there_is_something_to_show(gammas, found):
+    """The importance of a hyperparameter needs several scores for some value: two configurations have none."""
+    trials = (SimpleNamespace(scores=[1.0]),)
+    results = [
+        Result(i, {"gamma": gamma}, None, float(i), 0.0, 1.0, 10, "finished", trials, ())
+        for i, gamma in enumerate(gammas)
+    ]
+    assert len(pictures(results, "study")) == found
 
 
 def full(descriptor):

@@ -19,10 +19,10 @@ from test_killed_and_diverged import small
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
-from etude.tuning import ASHA, PBT, MedianStopping, OptunaSearch, ProcessExecutor, Study, Uniform
+from etude.tuning import ASHA, PBT, MedianStopping, OptunaSearch, ProcessExecutor, Study, TrialTraining, Uniform
 from etude.tuning.executors import TrialServer
-from etude.tuning.plan import New
 from etude.tuning.segment import TrialRuns
+from etude.tuning.trial import New
 from etude.workers.channel import SharedMemory
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
@@ -246,7 +246,8 @@ def test_callbacks_of_a_trial_live_through_its_segments_until_it_goes_on_in_anot
 
 def test_callbacks_do_not_go_on_where_another_process_carried_the_trial_on():
     made = []
-    runs = TrialRuns(SimpleNamespace(folder="", keep=1, callbacks=lambda: made.append(1) or [len(made)]))
+    training = TrialTraining(callbacks=lambda: made.append(1) or [len(made)])
+    runs = TrialRuns(SimpleNamespace(folder="", keep=1, training=training))
     runs._callbacks[3] = (64, runs._callbacks_at(3, 0))
     assert runs._callbacks_at(3, 64) == [1] and runs._callbacks_at(3, 64) == [2]
     runs._callbacks[3] = (64, [2])
@@ -259,6 +260,25 @@ def test_a_trial_that_fails_is_reported_and_the_others_go_on(tmp_path):
         ranked = study.ranking()
     assert [result.status for result in ranked] == ["finished", "failed"]
     assert "finite" in study.trials[1].reason or "NaN" in study.trials[1].reason
+
+
+@pytest.mark.parametrize(("value", "goes_on"), [(None, True), (0.25, False)])
+def test_a_study_from_before_a_field_of_its_network_goes_on(value, goes_on, tmp_path):
+    """A field that its config lacks has its default, and is another one where it was asked for otherwise."""
+    with tiny_study(tmp_path / "study"):
+        pass
+    path = tmp_path / "study" / "study.jsonl"
+    held = json.loads(path.read_text())
+    del held["study"]["config"]["network"]["skips"], held["study"]["config"]["gsde"]
+    if not goes_on:
+        held["study"]["config"]["gae_lambda"] = value
+    path.write_text(json.dumps(held) + "\n")
+    if goes_on:
+        Study.load(tmp_path / "study", env=Pointer, trust=True).close()
+        tiny_study(tmp_path / "study").close()
+    else:
+        with pytest.raises(ConfigError, match="gae_lambda was 0.25"):
+            tiny_study(tmp_path / "study")
 
 
 def test_a_score_is_the_mean_over_seeds(tmp_path):

@@ -16,7 +16,8 @@ import etude
 from etude.base.errors import ConfigError, NumericalError
 from etude.report import JsonLines, read_records
 from etude.run.group import RunGroup
-from etude.tuning import Sweep, seed_runs
+from etude.tuning import Sweep
+from etude.tuning import sweep as sweeps
 
 TIMES = ("time/fps", "seconds", "saved")  # what differs between two runs of one seed
 
@@ -164,7 +165,7 @@ def test_a_run_that_diverges_ends_alone(tmp_path, monkeypatch, straight):
             super().__init__(runs)
             runs[1].learner.learn_if_due = diverge
 
-    monkeypatch.setattr(seed_runs, "RunGroup", Group)
+    monkeypatch.setattr(sweeps, "RunGroup", Group)
     with tiny(tmp_path) as sweep:
         result = sweep.run()
     assert list(result.failed) == [1] and "loss = nan" in result.failed[1]

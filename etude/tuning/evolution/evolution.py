@@ -1,34 +1,315 @@
-"""Evolution of the hyperparameters and networks of a population, as a study."""
+"""Evolution of the hyperparameters and networks of a population, as a study: its scheduler, mutated copies of runs, and
+the members as they were evaluated."""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 import functools
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
 
 from etude.agent import Agent
+from etude.base import checks, trees
+from etude.base.checks import Stored
+from etude.base.data import Batch
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
+from etude.engines.activations import ActivationSample, in_numpy
+from etude.engines.numpy import NumpyEngine
+from etude.engines.parameter_layout import ParameterLayout
+from etude.envs import make_environments
+from etude.replay import Buffer, MixedReplay
 from etude.report.studies import MemberCurve, draw_evolution, draw_lineage, number_text
-from etude.run import Run, load
+from etude.rollout import InProcess
+from etude.run import Run, from_state, load
 from etude.run.shared_rows import copy_checkpoint
 from etude.training.assembly.agents import fitted as fitted_agent
 from etude.training.assembly.described import agents_for
 from etude.training.description import RunDescription
-from etude.tuning.evolution.generations import Generations, Tournament, population
+from etude.training.learner import Learner
 from etude.tuning.evolution.mutations import Mutations, value_at_start
-from etude.tuning.evolution.runs import fitted
-from etude.tuning.evolution.structure import HYPERPARAMETER, ArchitectureLimits, Mutation, hidden_units, shape_of
-from etude.tuning.experiment import described_trials, experiment_from, preset_steps
-from etude.tuning.history import plan_in
-from etude.tuning.journal import NAME, read_lines
+from etude.tuning.evolution.structure import (
+    HYPERPARAMETER,
+    NONE,
+    PARAMETERS,
+    ArchitectureLimits,
+    Mutation,
+    hidden_units,
+    shape_of,
+)
+from etude.tuning.evolution.transfer import MEASURED, transfer
+from etude.tuning.journal import NAME, described_trials, experiment_from, plan_in, preset_steps, read_lines
 from etude.tuning.segment import TrialTraining, trial_folder
 from etude.tuning.study import Study, trained_as, trained_as_before
-from etude.tuning.trial import Genome, Trial, failures, lineage
+from etude.tuning.trial import Copy, Decision, Genome, Go, New, Stop, StudyState, Trial, failures, lineage
+
+FAILED = -math.inf  # the fitness of a member that diverged or failed
+
+
+def fitness_of(history: Sequence[float], over_last: int) -> float:
+    """The mean of the last fitness values; minus infinity where one of them is NaN, or there is none."""
+    last = list(history)[-over_last:]
+    return FAILED if not last or any(math.isnan(value) for value in last) else statistics.fmean(last)
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """Tournament selection: each place of the next generation goes to the best of `size` members that are drawn with
+    replacement. Goldberg & Deb 1991, "A comparative analysis of selection schemes used in genetic algorithms".
+    """
+
+    size: int = 2
+    elitism: bool = True  # the best member goes on unchanged
+    over_last: int = 1  # fitness is the mean of so many last evaluations
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.counts(self, "size", "over_last")
+
+    def fitness(self, histories: Sequence[Sequence[float]]) -> list[float]:
+        """The fitness of each member, from all of its fitness values so far."""
+        return [fitness_of(history, self.over_last) for history in histories]
+
+    def best(self, histories: Sequence[Sequence[float]]) -> int:
+        """The best member; of equally good ones the first."""
+        return int(np.argmax(self.fitness(histories)))
+
+    def __call__(self, histories: Sequence[Sequence[float]], rng: np.random.Generator) -> list[int]:
+        """The parent of each member of the next generation, as many as there are. With elitism the first one is the
+        best member, which is to go on unchanged. Of equally good ones the first that was drawn wins; a member without
+        fitness wins only where no other was drawn."""
+        fitness, n = self.fitness(histories), len(histories)
+        chosen = [self.best(histories)] if self.elitism else []
+        while len(chosen) < n:
+            drawn = rng.integers(n, size=self.size)
+            chosen.append(int(drawn[np.argmax([fitness[i] for i in drawn])]))
+        return chosen
+
+
+@dataclass(frozen=True)
+class Generations:
+    """Takes all members of a population `every` steps on, compares them, and replaces members by mutated copies.
+
+    The best member goes on as it is (with elitism), and so does a parent of which a copy without mutation is due, if
+    its place is free. Every other place goes to a mutated copy with a seed of its own. Results do not depend on how
+    many trials run at a time: a generation is compared when all of it is there, and what it draws is derived from the
+    study's seed and its number.
+    """
+
+    grows: ClassVar[tuple[str, ...]] = ("steps",)  # members are those of the beginning
+
+    every: int  # environment steps of each member in a generation
+    mutations: Mutations = Mutations()
+    tournament: Tournament = Tournament()
+
+    def __post_init__(self) -> None:
+        checks.declared(self)
+        checks.counts(self, "every")
+
+    def check(self, state: StudyState) -> None:
+        """Raise ConfigError where the mutations do not suit the config, or a generation ends between evaluations."""
+        if state.plan.evaluate_every != self.every or len(state.plan.seeds) < 2:
+            raise ConfigError(
+                f"Generations: every = {self.every:,}, evaluate_every = {state.plan.evaluate_every:,}, "
+                f"{len(state.plan.seeds)} seeds; expected one evaluation in each generation, and two members or more, "
+                "one for each seed."
+            )
+        if state.plan.shared_replay and "buffer_size" in self.mutations.select:
+            raise ConfigError(
+                "Mutations: select names buffer_size, which members with shared_replay = True have alike."
+            )
+        self.mutations.check(state.space.base)
+
+    def decide(self, state: StudyState) -> Sequence[Decision]:
+        """See `Scheduler`."""
+        if state.unproposed:
+            return [New(self.every)]
+        members = population(state.trials)
+        if state.in_flight:
+            return []
+        if any(trial.status == "finished" for trial in members):
+            reached = next(trial.number for trial in members if trial.status == "finished")
+            return [Stop(trial.number, f"trial {reached} is finished") for trial in members if trial.rests]
+        if all(trial.status == "failed" for trial in members):
+            return []
+        done = max(trial.until for trial in members)
+        rng = generator(state.plan.seed, "evolution", done // self.every)
+        histories = [fitness_values(state.trials, trial, self.every) for trial in members]
+        best = self.tournament.best(histories)
+        fitness = self.tournament.fitness(histories)
+        parents = [i if fitness[i] > FAILED else best for i in self.tournament(histories, rng)]
+        until, going = min(done + self.every, state.plan.steps), dict[int, Decision]()
+        born: list[tuple[Trial, Genome, Mutation]] = []
+        for place, i in enumerate(parents):
+            elite = place == 0 and self.tournament.elitism
+            genome, mutation = (members[i].genome, Mutation()) if elite else self._child(members[i].genome, rng)
+            if mutation.kind == NONE and i not in going:
+                going[i] = Go(members[i].number, until)
+            else:
+                born.append((members[i], genome, mutation))
+        replaced = [trial for i, trial in enumerate(members) if i not in going]
+        copies = [
+            Copy(parent.number, genome, old.number, until, dataclasses.asdict(mutation))
+            for old, (parent, genome, mutation) in zip(replaced, born, strict=True)
+        ]
+        return [*copies, *going.values()]  # copies begin where their parents are now
+
+    def _child(self, parent: Genome, rng: np.random.Generator) -> tuple[Genome, Mutation]:
+        config, mutation = self.mutations(parent.config, rng)
+        return dataclasses.replace(parent, config=config, seed=int(rng.integers(2**31))), mutation
+
+
+def population(trials: Sequence[Trial]) -> list[Trial]:
+    """The members of the present generation."""
+    return [trial for trial in trials if trial.status != "stopped"]
+
+
+def fitness_values(trials: Sequence[Trial], member: Trial, every: int) -> list[float]:
+    """The fitness of a member and of its ancestors, generation by generation; nothing where it failed."""
+    if member.status == "failed":
+        return []
+    line = lineage(trials, member.number)
+    ends = [each.first for each in line[1:]] + [member.until]
+    counts = [(end - each.first) // every for each, end in zip(line, ends, strict=True)]
+    return [score.mean for each, count in zip(line, counts, strict=True) for score in each.scores[:count]]
+
+
+ROWS = 256  # of a sample
+ENVIRONMENTS = 8  # that a sample is collected from
+SAMPLE = 15_485_863  # added to a run's seed for the episodes of samples
+
+
+def mutated(run: Run, mutations: Mutations, rng: np.random.Generator, seed: int | None = None) -> tuple[Run, Mutation]:
+    """(a copy of a run after one mutation, what changed). The run stays as it is.
+
+    The copy has the run's step, replay, normalisers, target networks and optimizer moments. seed: of the copy; None
+    draws one. Raises ConfigError for a run of several policies, and as `Mutations.check`.
+    """
+    config, mutation = mutations(check_one_policy(run).agent.config, rng)
+    drawn = int(rng.integers(2**31))
+    return copied(run, config, mutation, drawn if seed is None else seed), mutation
+
+
+def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
+    """A copy of a run with the config that a mutation of its own led to; see `mutated`."""
+    before = check_one_policy(run).agent.config
+    made = run.described().learning(config, run.agent)
+    own = {"agent": made.algorithm} if made.config is None else {"config": config}
+
+    def fit(child: Run, state: dict[str, Any]) -> dict[str, Any]:
+        return fitted(child, state, before, mutation)
+
+    return from_state(run.state(), run.environment, trust=True, fit=fit, seed=seed, explorer=run.explorer, **own)
+
+
+class Descendant(NamedTuple):
+    """A member of the next generation. parent: its place in the generation before. mutation: what changed."""
+
+    run: Run
+    parent: int
+    mutation: Mutation
+
+
+def next_generation(
+    runs: Sequence[Run],
+    histories: Sequence[Sequence[float]],
+    tournament: Tournament,
+    mutations: Mutations,
+    rng: np.random.Generator,
+) -> list[Descendant]:
+    """The runs that take the place of these: with elitism the best one itself, and mutated copies of the parents that
+    win tournaments. The other runs are closed.
+
+    histories: the fitness values of each run so far, those of its ancestors included.
+    """
+    parents = tournament(histories, rng)
+    born = []
+    for place, parent in enumerate(parents):
+        if place == 0 and tournament.elitism:
+            born.append(Descendant(runs[parent], parent, Mutation()))
+        else:
+            child, mutation = mutated(runs[parent], mutations, rng)
+            born.append(Descendant(child, parent, mutation))
+    for run in runs:
+        if all(run is not each.run for each in born):
+            run.close()
+    return born
+
+
+def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -> dict[str, Any]:
+    """The state of the parent's run as one that the child restores. before: the parent's config."""
+    engine, replay = check_one_policy(child).engine, check_one_policy(child).replay
+    layout = engine.layout
+    assert isinstance(layout, ParameterLayout)
+    ring = state["replay"].get("ring", {})
+    if isinstance(replay, Buffer) and "filled" in ring and not ring["filled"].any():
+        own = replay.ring.state()  # made for a recurrent state of the child's size
+        state = {**state, "replay": {**state["replay"], "ring": own}}
+    if not in_numpy(layout):  # modules of the user's own, whose architecture no mutation changes
+        return {**state, "engine": transfer(state["engine"], layout, layout, mutation)}
+    agent = copy.copy(child.agent)
+    agent.config = before
+    parent = NumpyEngine(agent, engine.spaces)
+    parent.load(state["engine"]["values"])
+    if parent.state_size != engine.state_size:  # the rollout begins anew
+        state = {name: part for name, part in state.items() if name != "waiting"}
+    sample = sample_from(child, state, parent) if mutation.kind in (*MEASURED, PARAMETERS) else None
+    return {**state, "engine": transfer(state["engine"], parent.layout, layout, mutation, sample)}
+
+
+def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample:
+    """What activations are measured on: a batch of the saved replay. Where that is empty, as on-policy replays are
+    between two learning phases, observations of steps that the actor takes, on environments of their own."""
+    replay, length = check_one_policy(run).replay, run.agent.config.example_length
+    if "replay" in state:
+        replay.check_state(Stored(state["replay"], "replay"))
+        replay.restore(state["replay"])
+    if len(replay) >= ROWS:
+        batches = replay.sample(1, max(1, ROWS // length))
+        arrays = {field.name: getattr(batches, field.name) for field in dataclasses.fields(batches)}
+        first: dict[str, Any] = {
+            name: None if x is None else trees.map(lambda own: own[0], x) for name, x in arrays.items()
+        }
+        batch = Batch(**first)
+        observation = batch.observation
+        if "mine" in batch.extras:  # whole games, which losses read; what acts reads windows
+            held: Any = next(iter(replay.buffers.values())) if isinstance(replay, MixedReplay) else replay
+            observation = held.ring.observation(held.sample(1, ROWS).index[0])
+        elif length > 1:
+            observation = _flat(observation)
+        return ActivationSample(observation, batch)
+    seed = run.setup.seed + SAMPLE
+    environments = make_environments(run.environment, np.arange(ENVIRONMENTS), run_seed=seed)
+    rollout = InProcess(environments, actor, run.exploring(ENVIRONMENTS), seed)
+    try:
+        return ActivationSample(_flat(rollout.collect(ROWS // ENVIRONMENTS, state["progress"]["step"]).observation))
+    finally:
+        rollout.close()
+
+
+def _flat(observation: trees.Tree) -> trees.Tree:
+    """[A, B, ...] as [A * B, ...]."""
+    return trees.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
+
+
+def check_one_policy(run: Run) -> Learner:
+    """The learner of a run; ConfigError where it has several policies of different algorithms."""
+    if not isinstance(run.learner, Learner):
+        raise ConfigError(
+            "Evolution mutates runs of one algorithm, and this one trains a dict of policies. Evolve an algorithm for "
+            "several agents, such as maddpg, matd3 or mappo."
+        )
+    return run.learner
+
 
 KNOWN = (Generations, Mutations, Tournament, ArchitectureLimits)
 DEFAULT_GENERATIONS = 20  # where neither steps nor a preset say how long it goes on

@@ -162,7 +162,8 @@ class Mutations:
     def _activation(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
         networks = networks_in(config.network)
         for path in _shuffled(list(networks), rng):
-            before = _activation_of(networks[path])
+            spec = networks[path]
+            before = spec.before.activation if isinstance(spec, Recurrent | Transformer) else spec.activation
             for after in _shuffled([name for name in self.activations if name != before], rng):
                 changed = _taken(config, path, _with_activation(networks[path], after))
                 if changed is not None:
@@ -228,10 +229,6 @@ def _taken(config: Any, path: tuple[str, ...], spec: Any) -> Any | None:
 
 def _shuffled(items: list[Any], rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))]
-
-
-def _activation_of(spec: Mlp | Conv | Recurrent | Transformer) -> str:
-    return spec.before.activation if isinstance(spec, Recurrent | Transformer) else spec.activation
 
 
 def _with_activation(spec: Mlp | Conv | Recurrent | Transformer, name: str) -> Any:

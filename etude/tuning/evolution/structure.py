@@ -244,7 +244,11 @@ def _dense_moves(
     if layers > limits.layers[0]:
         for layer in range(layers - (streams or last_fixed)):
             if _shrinks_without(spec, layer):
-                found = _without_layer(spec, layer)
+                groups = (*spec.norm_groups[:layer], *spec.norm_groups[layer + 1 :]) if spec.norm_groups else ()
+                widths = (*spec.widths[:layer], *spec.widths[layer + 1 :])
+                found = dataclasses.replace(
+                    spec, widths=widths, skips=_after_removal(spec.skips, layer), norm_groups=groups
+                )
                 moves[REMOVE_LAYER, chain].append((found, Mutation(REMOVE_LAYER, "", chain, layer, spec.widths[layer])))
     for layer in range(layers - last_fixed):
         for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
@@ -265,12 +269,6 @@ def _with_layer(spec: Any, layer: int, units: int) -> Any:
         skips=(*sorted([layer, *_after_insertion(spec.skips, layer)]),),
         norm_groups=groups,
     )
-
-
-def _without_layer(spec: Any, layer: int) -> Any:
-    groups = (*spec.norm_groups[:layer], *spec.norm_groups[layer + 1 :]) if spec.norm_groups else ()
-    widths = (*spec.widths[:layer], *spec.widths[layer + 1 :])
-    return dataclasses.replace(spec, widths=widths, skips=_after_removal(spec.skips, layer), norm_groups=groups)
 
 
 def _shrinks_without(spec: Any, layer: int) -> bool:
@@ -297,25 +295,22 @@ def _resized(spec: Any, layer: int, change: int, norm: bool) -> Any | None:
     if change > 0:
         groups[layer] = (*sizes, change)
     else:
-        left = _shrunk(sizes, -change)
+        k = -change  # units that the groups lose together, each in proportion to its size
+        spare = [size - SMALLEST_GROUP for size in sizes]
+        total = sum(spare)
+        if total < k:
+            left = None
+        else:
+            lost = [k * own // total for own in spare]
+            for i in sorted(range(len(sizes)), key=lambda i: (k * spare[i] / total - lost[i], i), reverse=True):
+                if sum(lost) < k and lost[i] < spare[i]:
+                    lost[i] += 1
+            left = tuple(size - own for size, own in zip(sizes, lost, strict=True))
         if left is None:
             return None
         groups[layer] = left if len(left) > 1 else ()
     held = tuple(groups) if any(groups) else ()
     return dataclasses.replace(spec, widths=tuple(widths), norm_groups=held)
-
-
-def _shrunk(sizes: tuple[int, ...], k: int) -> tuple[int, ...] | None:
-    """Sizes of groups that lose k units together, each in proportion to its size."""
-    spare = [size - SMALLEST_GROUP for size in sizes]
-    total = sum(spare)
-    if total < k:
-        return None
-    lost = [k * own // total for own in spare]
-    for i in sorted(range(len(sizes)), key=lambda i: (k * spare[i] / total - lost[i], i), reverse=True):
-        if sum(lost) < k and lost[i] < spare[i]:
-            lost[i] += 1
-    return tuple(size - own for size, own in zip(sizes, lost, strict=True))
 
 
 def _added_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:

@@ -1,31 +1,321 @@
-"""A learning-rate range test (Smith 2017, arXiv:1506.01186) on an agent of one's own or a run."""
+"""A learning-rate range test (Smith 2017, arXiv:1506.01186) on an agent of one's own or a run: a rate that grows from
+update to update, what training with it reported, and which rate these curves suggest.
+
+The criterion is Smith's: the rate at which the smoothed curve improves fastest, before it breaks. Losses of
+reinforcement learning move with their targets, so that changes count only above their noise.
+"""
 
 from __future__ import annotations
 
+import copy
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from etude.base import trees
+from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, NumericalError
+from etude.base.events import Collected
+from etude.engines.stacked import FromReturns
+from etude.engines.updates import FromRollouts, GradientSource
 from etude.report.plots import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
-from etude.solo.callbacks import AgentCallback
+from etude.solo.callbacks import AgentCallback, EndTraining
 from etude.solo.settings import StrategyArguments
 from etude.solo.training import LearningRates, temporary
-from etude.tuning.finding.ramp import (
-    FEWEST,
-    LRSuggestion,
-    Observed,
-    Ramp,
-    RampEnded,
-    RampRecord,
-    read_curve,
-    smoothed,
-    suggest,
-)
-from etude.tuning.finding.runs import follow_ramp_with_run, steps_of_run
+from etude.training.learner import Learner, add_to_means
+
+Metric = Literal["reward", "loss"]
+
+FEWEST = 8  # values of a curve that says anything
+SHARE = 0.1  # of the values that one smoothed value is a mean over
+BROKEN = 4.0  # times the noise, or the improvement before, that a loss has risen by where it diverges
+IMPROVED = 6.0  # times the noise of a smoothed value that counts as an improvement
+MARGIN = 10.0  # of a suggestion below the rate at which the loss diverges
+
+
+class LRSuggestion(NamedTuple):
+    """A learning rate, or None, and why. metric: of the curve that it was read from; None without one."""
+
+    rate: float | None
+    reason: str
+    metric: Metric | None = None
+
+
+class RateCurve(NamedTuple):
+    """A curve, smaller is better, as a suggestion reads it.
+
+    broken: the first place from which on it is out of bounds; None where it stays. steepest: the place of the fastest
+    improvement before that; None where it does not improve.
+    """
+
+    broken: int | None
+    steepest: int | None
+
+
+def smoothed(values: np.ndarray) -> np.ndarray:
+    """[n] running means over SHARE of the curve, centred, over fewer values at its ends."""
+    half = max(1, round(len(values) * SHARE / 2))
+    ends = np.clip(np.arange(len(values))[:, None] + [-half, half + 1], 0, len(values))
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    return (sums[ends[:, 1]] - sums[ends[:, 0]]) / (ends[:, 1] - ends[:, 0])
+
+
+def read_curve(values: np.ndarray) -> RateCurve:
+    """Where a curve [n] breaks, and where it improves fastest before. The first value that is not finite breaks it."""
+    finite = np.isfinite(values)
+    end = len(values) if finite.all() else int(np.argmin(finite))
+    if end < FEWEST:
+        return RateCurve(end if end < len(values) else None, None)
+    curve = smoothed(values[:end])
+    noise = 1.4826 * float(np.median(np.abs(np.diff(values[:end])))) / np.sqrt(2)
+    lowest = np.minimum.accumulate(curve)
+    allowed = BROKEN * np.maximum(noise, curve[0] - lowest)
+    out = curve - lowest > np.maximum(allowed, 1e-6 * np.abs(curve[0]))
+    broken = int(np.argmax(out)) if out.any() else end if end < len(values) else None
+    best = int(np.argmin(curve[:broken]))
+    width = max(3, round(end * SHARE))
+    if best < 2 or curve[: best + 1].max() - curve[best] <= IMPROVED * noise / np.sqrt(width):
+        return RateCurve(broken, None)
+    return RateCurve(broken, int(np.argmin(np.gradient(curve[: best + 1]))))
+
+
+class Observed(NamedTuple):
+    """What was observed at learning rates that grow: both [n], of updates or of episodes."""
+
+    rates: np.ndarray
+    values: np.ndarray
+
+
+def suggest(losses: Observed, rewards: Observed) -> LRSuggestion:
+    """From losses of updates and rewards of episodes. The rewards count where they improve, else the losses; a loss
+    that diverges bounds both. A loss that is not finite is NaN."""
+    loss, reward = read_curve(losses.values), read_curve(-rewards.values)
+    bound, where = None, ""
+    if loss.broken is not None:
+        diverged = float(losses.rates[loss.broken])
+        bound, where = diverged / MARGIN, f"the loss diverges at {diverged:.2g}"
+    metric: Metric
+    if reward.steepest is not None:
+        metric, rate = "reward", float(rewards.rates[reward.steepest])
+    elif loss.steepest is not None:
+        metric, rate = "loss", float(losses.rates[loss.steepest])
+    elif bound is not None:
+        return LRSuggestion(bound, f"{where}, and no curve improves before: a tenth of that.")
+    else:
+        return LRSuggestion(None, _flat(len(losses.rates)))
+    reason = f"the smoothed {metric} improves fastest at {rate:.2g}"
+    if bound is not None and bound < rate:
+        return LRSuggestion(bound, f"{reason}, but {where}: a tenth of that.", metric)
+    return LRSuggestion(rate, f"{reason}{f'; {where}' if where else ''}.", metric)
+
+
+def _flat(updates: int) -> str:
+    if updates < FEWEST:
+        return f"only {updates} updates were made, and a curve needs {FEWEST}: give more episodes, or a larger N."
+    return (
+        "neither reward nor loss changes by more than its noise. Raise end_lr, or N, so that more episodes are played "
+        "at each rate."
+    )
+
+
+class RampEnded(EndTraining):
+    """The last update of a ramp was made; raised inside of training, whose effects are undone."""
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """Update i, from 0, learns with `start * factor**i`; after `updates` of them the rate is `end`."""
+
+    start: float
+    end: float
+    updates: int
+
+    def __post_init__(self) -> None:
+        if type(self.updates) is not int or self.updates < 2:
+            raise ConfigError(f"N = {self.updates!r}; expected a whole number of at least 2: updates of the ramp.")
+        numbers = all(isinstance(rate, int | float) and math.isfinite(rate) for rate in (self.start, self.end))
+        if not numbers or not 0 < self.start < self.end:
+            raise ConfigError(
+                f"start_lr = {self.start!r}, end_lr = {self.end!r}; expected two numbers above 0, the lower one first, "
+                "such as 1e-5 and 1."
+            )
+
+    @property
+    def factor(self) -> float:
+        """By which the rate grows from one update to the next."""
+        return (self.end / self.start) ** (1 / self.updates)
+
+    def at(self, update: int) -> float:
+        """The rate after so many updates."""
+        return self.end if update == self.updates else self.start * self.factor**update
+
+
+@dataclass
+class RampRecord:
+    """What training with a ramp reported.
+
+    losses: of each update; the mean where there are several losses. rewards: returns of episodes; the mean of those
+    that ended together. ended: how many updates were made before each of these. problem: why training failed; "" where
+    it did not.
+    """
+
+    ramp: Ramp
+    losses: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    problem: str = ""
+
+    @property
+    def rate(self) -> float:
+        """The rate of the next update."""
+        return self.ramp.at(len(self.losses))
+
+    def add_loss(self, loss: float) -> None:
+        """Record an update; RampEnded after the last one."""
+        self.losses.append(loss)
+        if len(self.losses) == self.ramp.updates:
+            raise RampEnded
+
+    def add_reward(self, reward: float, updates: int) -> None:
+        """Record an episode that ended after so many updates."""
+        self.rewards.append(reward)
+        self.ended.append(updates)
+
+    @property
+    def rates(self) -> np.ndarray:
+        """[n] of each update."""
+        return np.array([self.ramp.at(i) for i in range(len(self.losses))])
+
+    def rewards_of_updates(self, rewards: np.ndarray) -> np.ndarray:
+        """[n], for each update the first of the rewards [E] of episodes that ended after it; for the last updates, that
+        of the last episode. NaN where no episode ended."""
+        if not len(rewards):
+            return np.full(len(self.losses), np.nan)
+        after = np.searchsorted(self.ended, np.arange(len(self.losses)), side="right")
+        return rewards[np.minimum(after, len(rewards) - 1)]
+
+    def rated_rewards(self) -> Observed:
+        """The rewards of the episodes that ended after updates, at the rate of the last one before each."""
+        pairs = [(n - 1, reward) for n, reward in zip(self.ended, self.rewards, strict=True) if n]
+        rates = np.array([self.ramp.at(update) for update, _ in pairs])
+        return Observed(rates, np.array([reward for _, reward in pairs], float))
+
+    def normalised_rewards(self, window: int) -> np.ndarray:
+        """[E]: each minus the mean of the last `window` up to it, over their standard deviation; 0 where that is 0."""
+        found = np.zeros(len(self.rewards))
+        for i, reward in enumerate(self.rewards):
+            recent = np.array(self.rewards[max(0, i + 1 - window) : i + 1])
+            spread = recent.std()
+            found[i] = (reward - recent.mean()) / spread if spread > 0 else 0.0
+        return found
+
+
+RATE = "learning_rate"
+
+
+class RampedGradients:
+    """Takes the gradient steps of another source one by one, each with the learning rate of a ramp. See
+    `GradientSource`."""
+
+    def __init__(self, source: GradientSource, record: RampRecord):
+        self._source, self._record = source, record
+
+    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+        """RampEnded after the last update of the ramp."""
+        losses: dict[str, float] = {}
+        metrics: dict[str, float] = {}
+        found, total = [], batches.weight.shape[0]
+        for i in range(total):
+            rated = {**hyper, RATE: self._record.rate}
+            values: dict[str, Any] = {field.name: getattr(batches, field.name) for field in dataclasses.fields(Batch)}
+            for name, value in values.items():
+                values[name] = None if value is None else trees.rows(value, slice(i, i + 1))
+            update = self._source.learn(Batch(**values), rated, gradient_steps + i)
+            self._record.add_loss(statistics.fmean(update.losses.values()))
+            add_to_means(losses, update.losses, 1, total)
+            add_to_means(metrics, update.metrics, 1, total)
+            found.append(update)
+        errors, ratios = (_joined([getattr(one, name) for one in found]) for name in ("td_error", "ratio"))
+        return Update(losses, metrics, errors, total, ratios)
+
+
+def follow_ramp_with_run(run: Run, record: RampRecord, episodes: int | None, steps: int) -> None:
+    """Train with the rates of a ramp, until it ends, so many episodes have ended, or so many environment steps were
+    taken; and undo it. Fills the record; what an environment raises is raised here."""
+    learner: Any = run.learner
+    if not isinstance(learner, Learner) or isinstance(learner.gradients, FromRollouts | FromReturns):
+        raise ConfigError(
+            f"LRFinder needs updates by the losses of one agent, and {run.algorithm} has none here: its policies learn "
+            "separately, or its gradients do not come from losses on batches. Tune its learning rate with a study: "
+            "etude.Study."
+        )
+    if RATE not in learner.engine.layout.hyper:
+        raise ConfigError(
+            f"The config of {run.algorithm} has no learning_rate that is a number. Add the field learning_rate: float "
+            "to it."
+        )
+    with temporary_run(run):
+        source = learner.gradients
+        learner.gradients = RampedGradients(source, record)
+        played, before = 0, 0
+        try:
+            for event in run.steps(steps):
+                if not isinstance(event, Collected):
+                    continue
+                if event.episodes:
+                    record.add_reward(statistics.fmean(end.total for end in event.episodes), before)
+                played, before = played + len(event.episodes), len(record.losses)
+                if episodes is not None and played >= episodes:
+                    break
+        except RampEnded:
+            pass
+        except NumericalError as error:
+            record.problem = str(error)
+        finally:
+            learner.gradients = source
+
+
+@contextmanager
+def temporary_run(run: Run) -> Iterator[None]:
+    """Within this context the run may be trained; afterwards its whole state is what it was, bit for bit. No file is
+    written."""
+    state, directory = copy.deepcopy(run.state()), run.directory
+    run.directory = None
+    try:
+        yield
+    finally:
+        run.directory = directory
+        run.restore(state)
+
+
+def _joined(parts: list[np.ndarray | None]) -> np.ndarray | None:
+    present = [part for part in parts if part is not None]
+    return np.concatenate(present) if present else None
+
+
+def steps_of_run(train_loss: Any, pool_network: bool, strategy: Any, options: dict[str, Any], default: int) -> int:
+    """The environment steps that a finder of runs was given; ConfigError for arguments that are for agents of one's
+    own."""
+    given = {"train_loss": train_loss, "strategy": strategy, "pool_network": None if pool_network else False, **options}
+    refused = [name for name, value in given.items() if value is not None and name != "steps"]
+    if refused:
+        raise ConfigError(
+            f"find of a run takes no {', '.join(refused)}: that is for agents of one's own. A run has its own workers "
+            "and devices; give steps, or episodes."
+        )
+    steps = options.get("steps", default)
+    if type(steps) is not int or steps < 1:
+        raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1: environment steps.")
+    return steps
 
 
 class RampedMinibatches(AgentCallback):

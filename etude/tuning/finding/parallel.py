@@ -9,7 +9,7 @@ import statistics
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import cloudpickle
 
@@ -27,9 +27,8 @@ from etude.solo.files import AgentCopy
 from etude.solo.settings import StrategyArguments
 from etude.solo.training import plain_attributes, temporary
 from etude.training.description import RunDescription
-from etude.tuning.executors import ProcessExecutor
-from etude.tuning.finding.ramp import Metric
-from etude.tuning.finding.runs import steps_of_run
+from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.finding.lr_finder import Metric, steps_of_run
 from etude.tuning.segment import Ended, Segment, SegmentFailed, SegmentRuns
 
 
@@ -181,36 +180,32 @@ class Trained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CandidateRuns:
-    """Trains candidates in one process: `segment.SegmentRuns`."""
+class CandidateRuns(SegmentRuns):
+    """Trains candidates in one process."""
 
     settings: FinderSettings
     stopped: Watch
 
     def carry_out(self, segment: Segment) -> Iterator[Trained | Ended]:
-        """See `segment.SegmentRuns`."""
-        yield Trained(segment.trial, self.settings.trained(segment.trial, self.stopped))
+        """See `segment.SegmentRuns`. What goes wrong is in the record of the candidate."""
+        record = CandidateRecord()
+        try:
+            self.settings.candidates[segment.trial].train(record, self.settings.limits, self.stopped)
+        except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
+            record.problem = report_of(error)
+        yield Trained(segment.trial, record)
         yield Ended(segment.trial, 0, "steps", None)
 
-    def close(self) -> None:
-        """Nothing is kept."""
 
-
-class FinderSettings(NamedTuple):
+@dataclass(frozen=True)
+class FinderSettings:
     """What all candidates of a finder have in common: `segment.SegmentSettings`."""
+
+    worker: ClassVar[str] = "Finder worker"
+    loss: ClassVar[str] = "its candidate begins again"
 
     candidates: tuple[Any, ...]
     limits: Limits
-
-    @property
-    def worker(self) -> str:
-        """What messages call a worker process."""
-        return "Finder worker"
-
-    @property
-    def loss(self) -> str:
-        """What is lost where one is replaced."""
-        return "its candidate begins again"
 
     def on(self, device: str) -> FinderSettings:
         """The same: candidates have devices of their own."""
@@ -219,15 +214,6 @@ class FinderSettings(NamedTuple):
     def runs(self, stopped: Watch) -> SegmentRuns:
         """What trains candidates in this process."""
         return CandidateRuns(self, stopped)
-
-    def trained(self, number: int, watch: Watch) -> CandidateRecord:
-        """The record of one candidate; what goes wrong is in it."""
-        record = CandidateRecord()
-        try:
-            self.candidates[number].train(record, self.limits, watch)
-        except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
-            record.problem = report_of(error)
-        return record
 
 
 STEPS = 10_000  # environment steps of a run
@@ -301,18 +287,62 @@ class ParallelFinder:
             jobs = min(len(self.agents), usable_cores())
         if strategy is not None:
             jobs = 1
+        candidates: list[Any] = []
         if isinstance(self.agents[0], Run):
             limits, candidates = self._of_runs(train_loss, pool_network, strategy, episodes, options)
         else:
             limits = Limits(episodes or 1, 0, {"p": 0, "pool_network": pool_network, **options})
-            candidates = self._of_agents(limits, strategy, jobs)
-        settings = FinderSettings(tuple(candidates), limits)
-        self._records = _here(settings) if jobs == 1 else _in_workers(settings, jobs)
-        self.logs = self._compared(metrics)
-        best = self.logs["best"]
+            first: Any = self.agents[0]
+            given = None if strategy is None else StrategyArguments(strategy)
+            with temporary(first, first._options(limits.options), given, optimizer=self.optimizers[0]):
+                values = weights(first)  # of networks that are complete now
+            for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
+                assert isinstance(agent, RL)
+                if jobs == 1:
+                    candidates.append(AgentCandidate(agent, optimizer, values, first.seed, strategy))
+                else:
+                    candidates.append(SentAgentCandidate.of(agent, optimizer, values, first.seed))
+        self._records = self._trained(FinderSettings(tuple(candidates), limits), jobs)
+        records = dict(enumerate(self._records))
+        rewards = {i: mean for i, record in records.items() if (mean := record.mean_reward) is not None}
+        losses = {i: mean for i, record in records.items() if (mean := record.mean_loss) is not None}
+        best = max(rewards, key=rewards.__getitem__, default=None)
+        if metrics == "loss":
+            best = min(losses, key=losses.__getitem__, default=None)
+        self.logs = {
+            "best_reward": max(rewards.values(), default=NO_REWARD),
+            "best_loss": min(losses.values(), default=NO_LOSS),
+            "best": best,
+            "best_opt": None if best is None else self.optimizers[best],
+            "rewards": {i: record.rewards for i, record in records.items()},
+            "losses": {i: record.losses for i, record in records.items()},
+            "failed": {i: record.problem for i, record in records.items() if record.problem},
+            "own_weights": [i for i, record in records.items() if record.own_weights],
+        }
         if train_loss is not None and best is not None and self._records[best].losses:
             train_loss.update_state(self._records[best].mean_loss)
         return self.logs
+
+    def _trained(self, settings: FinderSettings, jobs: int) -> list[CandidateRecord]:
+        """The records of all candidates, so many of which train at a time."""
+        records: dict[int, CandidateRecord] = {}
+        waiting = deque(range(len(settings.candidates)))
+        executor: Executor = SerialExecutor()
+        if jobs > 1:
+            executor = ProcessExecutor(min(jobs, len(waiting)), restarts=0)
+        try:
+            executor.open(settings)
+            while len(records) < len(settings.candidates):
+                while waiting and executor.free:
+                    executor.begin(Segment(waiting.popleft(), {}, None, 0, 1))
+                for report in executor.wait():
+                    if isinstance(report, Trained):
+                        records[report.trial] = report.record
+                    elif isinstance(report, SegmentFailed):
+                        records[report.trial] = CandidateRecord(problem=report.reason)
+        finally:
+            executor.close()
+        return [records[i] for i in sorted(records)]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """A header and a row for each candidate, as text."""
@@ -323,21 +353,6 @@ class ParallelFinder:
             name = optimizer_name(self.optimizers[i])
             rows.append((str(i), name, *numbers, str(len(record.rewards)), status))
         return ("candidate", "optimizer", "mean reward", "mean loss", "episodes", "status"), rows
-
-    def _of_agents(self, limits: Limits, strategy: Any, jobs: int) -> list[Any]:
-        """ConfigError for what cannot train or be sent; the first agent's networks are complete afterwards."""
-        first: Any = self.agents[0]
-        given = None if strategy is None else StrategyArguments(strategy)
-        with temporary(first, first._options(limits.options), given, optimizer=self.optimizers[0]):
-            values = weights(first)
-        candidates: list[Any] = []
-        for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
-            assert isinstance(agent, RL)
-            if jobs == 1:
-                candidates.append(AgentCandidate(agent, optimizer, values, first.seed, strategy))
-            else:
-                candidates.append(SentAgentCandidate.of(agent, optimizer, values, first.seed))
-        return candidates
 
     def _of_runs(
         self, train_loss: Any, pool_network: bool, strategy: Any, episodes: int | None, options: dict[str, Any]
@@ -351,24 +366,6 @@ class ParallelFinder:
             made = described_like(run, **_changes(run.algorithm, optimizer)).with_execution(seed=first.setup.seed)
             candidates.append(RunCandidate(made, values, copy.deepcopy(moments)))
         return Limits(episodes, steps, {}), candidates
-
-    def _compared(self, metrics: Metric) -> dict[str, Any]:
-        records = dict(enumerate(self._records))
-        rewards = {i: mean for i, record in records.items() if (mean := record.mean_reward) is not None}
-        losses = {i: mean for i, record in records.items() if (mean := record.mean_loss) is not None}
-        best = max(rewards, key=rewards.__getitem__, default=None)
-        if metrics == "loss":
-            best = min(losses, key=losses.__getitem__, default=None)
-        return {
-            "best_reward": max(rewards.values(), default=NO_REWARD),
-            "best_loss": min(losses.values(), default=NO_LOSS),
-            "best": best,
-            "best_opt": None if best is None else self.optimizers[best],
-            "rewards": {i: record.rewards for i, record in records.items()},
-            "losses": {i: record.losses for i, record in records.items()},
-            "failed": {i: record.problem for i, record in records.items() if record.problem},
-            "own_weights": [i for i, record in records.items() if record.own_weights],
-        }
 
 
 class OptFinder(ParallelFinder):
@@ -396,27 +393,3 @@ def _changes(algorithm: str, given: Any) -> dict[str, Any]:
             f"The finder of {algorithm} got {given!r}; expected an optimizer and a learning rate above 0."
         )
     return {"optimizer": optimizer, **({"learning_rate": float(rates[0])} if rates else {})}
-
-
-def _here(settings: FinderSettings) -> list[CandidateRecord]:
-    return [settings.trained(i, lambda: False) for i in range(len(settings.candidates))]
-
-
-def _in_workers(settings: FinderSettings, jobs: int) -> list[CandidateRecord]:
-    """The records of all candidates, so many of which train at a time."""
-    records: dict[int, CandidateRecord] = {}
-    waiting = deque(range(len(settings.candidates)))
-    executor = ProcessExecutor(min(jobs, len(waiting)), restarts=0)
-    try:
-        executor.open(settings)
-        while len(records) < len(settings.candidates):
-            while waiting and executor.free:
-                executor.begin(Segment(waiting.popleft(), {}, None, 0, 1))
-            for report in executor.wait():
-                if isinstance(report, Trained):
-                    records[report.trial] = report.record
-                elif isinstance(report, SegmentFailed):
-                    records[report.trial] = CandidateRecord(problem=report.reason)
-    finally:
-        executor.close()
-    return [records[i] for i in sorted(records)]

@@ -12,8 +12,7 @@ from etude.cli import main
 from etude.networks import Mlp, Transformer
 from etude.tuning import Study
 from etude.tuning.evolution import ArchitectureLimits, Evolution, Mutations, Tournament, mutated, next_generation
-from etude.tuning.evolution.evolution import mutation_of
-from etude.tuning.evolution.generations import fitness_values
+from etude.tuning.evolution.evolution import fitness_values, mutation_of
 
 EVERY, GENERATIONS, POPULATION = 64, 4, 4
 MUTATIONS = Mutations(

@@ -20,7 +20,6 @@ from mutated_agents import (
 from etude.base.errors import NetworkError
 from etude.networks import Mlp, Transformer
 from etude.tuning.evolution import ActivationSample, Mutation, transfer
-from etude.tuning.evolution import surgery as surgeries
 from etude.tuning.evolution.structure import (
     ADD_LAYER,
     ADD_UNITS,
@@ -30,6 +29,7 @@ from etude.tuning.evolution.structure import (
     REMOVE_UNITS,
     SHRINK_KERNEL,
 )
+from etude.tuning.evolution.transfer import MemberSurgery
 
 GROWTH, REMOVALS = (ADD_LAYER, ADD_UNITS, GROW_KERNEL), (REMOVE_LAYER, REMOVE_UNITS, SHRINK_KERNEL)
 EACH = 500
@@ -137,7 +137,7 @@ def test_removing_a_layer_of_a_nearly_linear_network_changes_little():
 @pytest.mark.parametrize("kind", (REMOVE_UNITS, SHRINK_KERNEL, REMOVE_LAYER))
 def test_folding_means_changes_outputs_less_than_cutting_alone(kind, monkeypatch):
     folded = [relative_change(before, after) for *_, before, after in mutate(kind, 40, seed=6)]
-    monkeypatch.setattr(surgeries.MemberSurgery, "folded", lambda self, found: found)
+    monkeypatch.setattr(MemberSurgery, "folded", lambda self, found: found)
     cut = [relative_change(before, after) for *_, before, after in mutate(kind, 40, seed=6)]
     assert np.mean(folded) < 0.8 * np.mean(cut)
 

@@ -6,7 +6,7 @@ import pytest
 from etude.base.errors import ConfigError
 from etude.solo.agent import RL
 from etude.tuning import LRFinder
-from etude.tuning.finding.ramp import Observed, Ramp, RampEnded, RampRecord, smoothed, suggest
+from etude.tuning.finding.lr_finder import Observed, Ramp, RampEnded, RampRecord, smoothed, suggest
 
 RATES = np.geomspace(1e-5, 1.0, 200)
 POSITIONS = np.log10(RATES)
