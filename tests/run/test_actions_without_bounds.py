@@ -16,7 +16,7 @@ from etude.offline import dataset
 from etude.training.assembly.agents import uses_data
 
 INF = np.inf
-FREE = {"a2c", "a3c", "appo", "impala", "ppo", "recurrent_ppo", "reinforce", "gail", "airl"}
+FREE = {"a2c", "a3c", "appo", "impala", "ppo", "recurrent_ppo", "reinforce", "gail", "airl", "trpo"}
 
 
 class Three(gym.Env):
