@@ -30,6 +30,7 @@ from etude.protocols import Weights
 
 LOG_STD = (-10.0, 2.0)  # bounds on the policy's log standard deviation
 SUBSET = 2  # critics whose smaller value is bootstrapped from, drawn anew for each batch
+TIE = 1e-6  # relative difference of values below which rounding alone decides which plan is better
 LEAST_RANGE = 1.0  # values are not scaled up: below this range the policy's loss has them as they are
 
 
@@ -164,6 +165,7 @@ class TDMPC2(Agent):
             plans = ops.concatenate([*by_policy, ops.clip(mean + std * drawn[i], -1.0, 1.0)], 1)  # [N, S, H, A]
             value = self._value_of(z, plans)
             worst = ops.sort(value)[:, -config.n_elites :][:, :1]
+            worst = worst - TIE * ops.maximum(1.0, ops.abs(worst))
             logits = ops.where(value >= worst, config.plan_temperature * value, -1e9 + ops.zeros_like(value))
             share = ops.reshape(ops.softmax(logits), (-1, config.n_plans, 1, 1))
             mean = ops.sum(share * plans, 1, keepdims=True)
