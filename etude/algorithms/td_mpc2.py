@@ -105,7 +105,8 @@ class TDMPC2(Agent):
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        config, self.size = self.config, int(np.prod(spaces.action.shape))
+        config = self.config
+        self.size: int = int(np.prod(spaces.action.shape))
         latent = Box(0.0, 1.0, (config.latent_size,))
         chosen = (latent, spaces.action)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, config.normalize_observation)

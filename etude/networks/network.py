@@ -117,7 +117,7 @@ class Network(Part):
             return self.architecture(self.variables, observation)
         moved: dict[str, Any] = {}
         outputs = self.architecture(self.variables, observation, moved)
-        self.moved = moved
+        self.moved: Any = moved
         self.variables = {**self.variables, **moved}
         return outputs
 
