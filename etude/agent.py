@@ -120,9 +120,13 @@ class Agent:
                 'trained in a run: etude.Run("ppo", "CartPole-v1").train(100_000), or Run(agent, env).'
             )
         self.config: Any = config
+        self.recorded = {}
+        self.before_build()
+
+    def before_build(self) -> None:
+        """Empty what `build` sets besides the networks."""
         self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0
         self.trust_regions = frozenset()
-        self.recorded = {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

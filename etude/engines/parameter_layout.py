@@ -45,8 +45,7 @@ class ParameterLayout:
 
     def __init__(self, agent: Agent, spaces: Spaces, make: Maker):
         self.agent: Agent = copy.copy(agent)
-        self.agent.noise, self.agent.batch_noise = {}, {}
-        self.agent.trained_every, self.agent.state_size, self.agent.trust_regions = {}, 0, frozenset()
+        self.agent.before_build()
         self.agent.build(make, spaces)
         self.parts: dict[str, Part] = parts_of(self.agent)
         self.initial: Weights = {

@@ -53,8 +53,7 @@ class Independent(MultiAgent):
         for policy in self.driven:
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
-            own.noise, own.batch_noise, own.trained_every, own.state_size = {}, {}, {}, 0
-            own.trust_regions = frozenset()
+            own.before_build()
             own.build(make, self.policy_spaces(spaces, policy))
             self.give(policy, parts_of(own))
             for name in parts_of(own):

@@ -41,7 +41,7 @@ def test_an_agent_that_is_built_reads_floats_of_its_config_for_initial_values_al
         if case.algorithm == algorithm and case.spaces.agents is None:
             read, agent = set(), case.agent()
             agent.config = watched(agent.config, read)
-            agent.noise, agent.batch_noise, agent.trained_every, agent.state_size = {}, {}, {}, 0
+            agent.before_build()
             agent.build(Maker(np.random.default_rng(0), None), case.spaces)
             assert read <= INITIAL | COMPARED, case.name
 
