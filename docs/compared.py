@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 from markdown_table import table
 from measured import NOT_MEASURED, read, results
 
-LIBRARIES = {
-    "sb3": "Stable-Baselines3",
-    "sb3_contrib": "Stable-Baselines3",
-    "sbx": "SBX",
-    "cleanrl": "CleanRL",
-}
+LIBRARIES = {"sb3": "Stable-Baselines3", "sb3_contrib": "Stable-Baselines3", "sbx": "SBX", "cleanrl": "CleanRL"}
 COLUMNS = tuple(dict.fromkeys(LIBRARIES.values()))
 AS_CLEANRL = " as CleanRL"
 TITLES = {"qr_dqn": "QR-DQN", "recurrent_ppo": "Recurrent PPO"}

@@ -135,11 +135,7 @@ algorithm's page, with the hyperparameters and the return of each seed.
 def pages(measured: bool = True) -> dict[Path, str]:
     """Every page that is written, or partly written, here. measured: with the parts that depend on measurements."""
     readme = HERE.parent / "README.md"
-    found = {
-        HERE / "spaces.md": spaces_and_data(),
-        HERE / "gallery.md": gallery(),
-        HERE / "licences.md": licences(),
-    }
+    found = {HERE / "spaces.md": spaces_and_data(), HERE / "gallery.md": gallery(), HERE / "licences.md": licences()}
     found[readme] = filled(readme.read_text(encoding="utf-8"), "algorithms", algorithms())
     for page, those in (("coming-from-sb3", SB3), ("coming-from-cleanrl", CLEANRL)):
         path = HERE / f"{page}.md"

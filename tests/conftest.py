@@ -24,10 +24,7 @@ if sys.platform != "win32":
 
 def pytest_addoption(parser):
     parser.addoption(
-        "--engine",
-        choices=("jax", "tensorflow", "torch"),
-        default="jax",
-        help="the engine that tests/engines runs on",
+        "--engine", choices=("jax", "tensorflow", "torch"), default="jax", help="the engine that tests/engines runs on"
     )
 
     parser.addoption(

@@ -23,14 +23,7 @@ from etude.base.spaces import Box, Dict, Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.multi_agent.joint import AGENTS, present_for, split_actions
-from etude.multi_agent.policies import (
-    CRITIC_READS,
-    CentralisedCritics,
-    filled,
-    stacked,
-    stacked_batch,
-    unstacked,
-)
+from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, filled, stacked, stacked_batch, unstacked
 from etude.networks import Maker, Mlp, Spec
 from etude.networks.network import Normaliser
 

@@ -11,16 +11,7 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import (
-    OfStudies,
-    executor,
-    goes_on,
-    parse,
-    resumed_options,
-    run_arguments,
-    takes,
-    with_address,
-)
+from etude.cli.options import OfStudies, executor, goes_on, parse, resumed_options, run_arguments, takes, with_address
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
 from etude.tuning import TrialTraining

@@ -234,10 +234,7 @@ def _readable(found: list[Path], given: list[str], metric: str | None) -> list[S
 
 
 @dataclass(frozen=True)
-@takes(
-    "data methods confidence gamma explore explorer softened fqe_steps episodes output seed",
-    of=EstimateRequest,
-)
+@takes("data methods confidence gamma explore explorer softened fqe_steps episodes output seed", of=EstimateRequest)
 class EstimateOptions(OfTrained):
     """Estimate what the agent of RUN, a run directory or a checkpoint file, would earn in an episode, from the recorded
     episodes of another policy.

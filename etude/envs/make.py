@@ -20,17 +20,7 @@ from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed
-from etude.base.spaces import (
-    ACTION_MASK,
-    Box,
-    Discrete,
-    Hybrid,
-    MultiBinary,
-    Space,
-    Spaces,
-    leaves,
-    tree_of,
-)
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiBinary, Space, Spaces, leaves, tree_of
 from etude.base.trees import Tree
 from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks

@@ -143,12 +143,7 @@ ANGLES = 20_000  # at which the distribution function of fewer degrees of freedo
 
 
 def estimate_of(
-    method: str,
-    contributions: np.ndarray,
-    log_weight: np.ndarray,
-    behaviour: float,
-    confidence: float,
-    skewed: bool,
+    method: str, contributions: np.ndarray, log_weight: np.ndarray, behaviour: float, confidence: float, skewed: bool
 ) -> Estimate:
     """The estimate whose mean the contributions [E] are. log_weight: [E] of the whole episodes. behaviour: the mean
     discounted return of the data. skewed: see `interval`."""

@@ -140,10 +140,7 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     # The data with what the target policy does next [sum of L, ...] as their only extra
     ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
     episodes: Sequence[Episode] = [
-        dataclasses.replace(
-            episode,
-            extras={TARGET: part},
-        )
+        dataclasses.replace(episode, extras={TARGET: part})
         for episode, part in zip(data.episodes, np.split(described[following], ends), strict=True)
     ]
     known = dataclasses.replace(data, episodes=tuple(episodes))

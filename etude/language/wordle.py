@@ -98,11 +98,7 @@ class Wordle(gym.Env[str, str]):
     render_mode: "ansi" renders the guesses as a terminal shows them, each letter on its colour.
     """
 
-    metadata: dict[str, Any] = {
-        "render_modes": ["ansi"],
-        "render_fps": 1,
-        "context": GUESSES * (LETTERS + 2 + LETTERS),
-    }
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1, "context": GUESSES * (LETTERS + 2 + LETTERS)}
 
     def __init__(self, words: int | Sequence[str] = 100, list_words: bool = False, render_mode: str | None = None):
         self._colours = _Colours(_as_words(words))

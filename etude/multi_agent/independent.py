@@ -17,14 +17,7 @@ from etude.base.data import Batch
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
 from etude.multi_agent.joint import AGENTS, split_actions
-from etude.multi_agent.policies import (
-    MultiAgent,
-    active_mean,
-    filled,
-    stacked,
-    stacked_batch,
-    unstacked,
-)
+from etude.multi_agent.policies import MultiAgent, active_mean, filled, stacked, stacked_batch, unstacked
 from etude.networks import Maker
 from etude.networks.network import Normaliser, parts_of, put_part
 from etude.protocols import Weights

@@ -15,17 +15,7 @@ import numpy as np
 from etude import ops
 from etude.base import spaces
 from etude.base.errors import NetworkError
-from etude.base.spaces import (
-    ACTION_MASK,
-    Box,
-    Discrete,
-    Hybrid,
-    MultiDiscrete,
-    Space,
-    Tokens,
-    is_float_image,
-    is_image,
-)
+from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiDiscrete, Space, Tokens, is_float_image, is_image
 from etude.base.trees import Tree
 from etude.networks.specs import Filters, filters_for
 

@@ -22,9 +22,7 @@ from etude.networks.conditional import ConditionalArchitecture, EmbeddingArchite
 from etude.networks.layers import DROPOUT, DROPOUT_OF_UNITS, Record
 from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
-from etude.networks.specs import (
-    Conv,
-)
+from etude.networks.specs import Conv
 from etude.networks.transformer import TransformerArchitecture
 
 

@@ -46,10 +46,7 @@ def describe_recording(environment: str | None, spaces: Spaces) -> dict[str, Any
 
 
 def _plain(spaces: Spaces) -> dict[str, Any]:
-    return {
-        "observation_space": spaces_.to_json(spaces.observation),
-        "action_space": spaces_.to_json(spaces.action),
-    }
+    return {"observation_space": spaces_.to_json(spaces.observation), "action_space": spaces_.to_json(spaces.action)}
 
 
 def check_counts(about: dict[str, Any], transitions: int, episodes: int, path: Path) -> None:

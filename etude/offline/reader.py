@@ -212,11 +212,7 @@ class Reader:
     """
 
     def __init__(
-        self,
-        source: str | os.PathLike[str] | Iterable[Any],
-        *,
-        spaces: Spaces | None = None,
-        shuffle: int = 0,
+        self, source: str | os.PathLike[str] | Iterable[Any], *, spaces: Spaces | None = None, shuffle: int = 0
     ):
         if not isinstance(shuffle, int) or shuffle < 0:
             raise ConfigError(f"shuffle = {shuffle!r}; expected a whole number of episodes, at least 0.")

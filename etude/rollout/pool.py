@@ -155,11 +155,7 @@ class _ActingServer(EnvironmentServer):
     """Collects what is requested, with an actor of its own."""
 
     def __init__(
-        self,
-        make_actor: Callable[[], PortableActor],
-        explorer: Explorer,
-        options: dict[str, Any],
-        *made_from: Any,
+        self, make_actor: Callable[[], PortableActor], explorer: Explorer, options: dict[str, Any], *made_from: Any
     ):
         self._make_actor, self._explorer, self._options = make_actor, explorer, options
         super().__init__(*made_from)

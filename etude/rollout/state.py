@@ -23,10 +23,7 @@ _TREES = ("observation", "next_observation", "final_observation")
 
 def pack(columns: list[dict[str, Any]], ahead: Ahead | None = None) -> dict[str, Any]:
     """The state of all environments, in their order, and what was collected ahead."""
-    return {
-        "environments": {str(i): column for i, column in enumerate(columns)},
-        "ahead": _plain_ahead(ahead),
-    }
+    return {"environments": {str(i): column for i, column in enumerate(columns)}, "ahead": _plain_ahead(ahead)}
 
 
 def unpack(state: dict[str, Any], environments: int, spaces: Spaces) -> tuple[list[dict[str, Any]], Ahead | None]:

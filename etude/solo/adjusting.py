@@ -164,12 +164,7 @@ class Adjuster:
         return gradient_variance(self._learner.engine.gradients(view(ring, rows, weight), jit_compile))
 
     def follow(
-        self,
-        signal: str,
-        measure: Callable[[], float],
-        smooth: float,
-        target: float | None,
-        params: Mapping[str, Any],
+        self, signal: str, measure: Callable[[], float], smooth: float, target: float | None, params: Mapping[str, Any]
     ) -> tuple[Adjusted, ...]:
         """Move the hyperparameters of `params` by a signal, which `measure` returns now."""
         moves = [move for name, given in params.items() if given is not None
@@ -370,11 +365,7 @@ class AdaptiveMethods:
         return self.adabatch(num_samples, target_noise, smooth, jit_compile=jit_compile, **params)
 
     def adjust_batch_size(
-        self,
-        smooth: float = 0.2,
-        *,
-        target_ess: float | None = None,
-        **params: Unpack[AdjustedParams],
+        self, smooth: float = 0.2, *, target_ess: float | None = None, **params: Unpack[AdjustedParams]
     ) -> tuple[Adjusted, ...]:
         """Multiply each hyperparameter in `params` by the ratio of the smoothed ESS of the priorities to target_ess, or
         divide it, as its direction says; see `AdjustedParams`. Nothing changes before errors were reported.

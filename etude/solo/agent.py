@@ -35,14 +35,7 @@ from etude.solo.engines import acting_engine
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
 from etude.solo.learner import RewardInputsExplorer, conversion_for, learns_rewards
 from etude.solo.session import Session, SessionKey, build_session
-from etude.solo.settings import (
-    Options,
-    Settings,
-    StrategyArguments,
-    options_from,
-    settings_from,
-    strategy_arguments,
-)
+from etude.solo.settings import Options, Settings, StrategyArguments, options_from, settings_from, strategy_arguments
 from etude.solo.training import History, Training
 from etude.training.evaluate import Evaluation
 

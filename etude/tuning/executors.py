@@ -95,12 +95,7 @@ class ProcessExecutor:
     """
 
     def __init__(
-        self,
-        jobs: int,
-        *,
-        devices: Sequence[str] | None = None,
-        restarts: int = RESTARTS,
-        patience: float = PATIENCE,
+        self, jobs: int, *, devices: Sequence[str] | None = None, restarts: int = RESTARTS, patience: float = PATIENCE
     ):
         if type(jobs) is not int or jobs < 1:
             raise ConfigError(f"jobs = {jobs!r}; expected a whole number of at least 1: trials at a time.")

@@ -16,13 +16,7 @@ import numpy as np
 
 from etude.checkpoint import replacing
 from etude.report.series import interval
-from etude.report.studies import (
-    draw_importance,
-    draw_parallel_coordinates,
-    importance,
-    number_text,
-    value_text,
-)
+from etude.report.studies import draw_importance, draw_parallel_coordinates, importance, number_text, value_text
 from etude.tuning.segment import trial_folder
 from etude.tuning.space import Space
 from etude.tuning.trial import Configuration, StudyPlan, Trial, configurations_of

@@ -65,8 +65,7 @@ def test_sizes_of_batches_move_in_powers_of_two_and_counts_are_whole():
 
 
 @pytest.mark.parametrize(
-    ("bounds", "expected"),
-    [({"low": 10.0, "high": 100.0}, [64, 16]), ({"low": 16.0, "high": 256.0}, [256, 16])],
+    ("bounds", "expected"), [({"low": 10.0, "high": 100.0}, [64, 16]), ({"low": 16.0, "high": 256.0}, [256, 16])]
 )
 def test_sizes_of_batches_stay_within_bounds_that_are_no_powers_of_two(bounds, expected):
     change, found = Change("batch_size", 1, **bounds), []

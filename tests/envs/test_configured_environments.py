@@ -117,16 +117,7 @@ def test_a_preset_is_of_the_id_whatever_its_arguments():
 
 
 def test_values_on_the_command_line_are_literals_or_texts():
-    texts = [
-        "slip=False",
-        "slow=true",
-        "map=8x8",
-        "size=3",
-        "rate=1e-3",
-        "desc=['SF','FG']",
-        "name='3'",
-        "no=None",
-    ]
+    texts = ["slip=False", "slow=true", "map=8x8", "size=3", "rate=1e-3", "desc=['SF','FG']", "name='3'", "no=None"]
     assert environment_arguments(texts) == {
         "slip": False, "slow": True, "map": "8x8", "size": 3, "rate": 1e-3, "desc": ["SF", "FG"], "name": "3",
         "no": None,

@@ -161,10 +161,7 @@ def test_what_cannot_be_made_says_why(env, message, folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (
-            "import no_such_dependency",
-            r"ModuleNotFoundError: .*'no_such_dependency' \(.*my_broken.py:2\)",
-        ),
+        ("import no_such_dependency", r"ModuleNotFoundError: .*'no_such_dependency' \(.*my_broken.py:2\)"),
         ("1 / 0", r"ZeroDivisionError: division by zero \(.*my_broken.py:2\)"),
         ("raise SystemExit('no main guard')", r"SystemExit: no main guard \(.*my_broken.py:2\)"),
         ("def make(", r"SyntaxError: .* \(my_broken.py, line 2\)"),

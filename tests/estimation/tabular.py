@@ -107,12 +107,7 @@ class FiniteHorizon:
     """
 
     def __init__(
-        self,
-        transition: np.ndarray,
-        reward: np.ndarray,
-        seen: np.ndarray,
-        policies: tuple[float, float],
-        horizon: int,
+        self, transition: np.ndarray, reward: np.ndarray, seen: np.ndarray, policies: tuple[float, float], horizon: int
     ):
         self.transition, self.reward, self.seen, self.horizon = transition, reward, seen, horizon
         self.behaviour, self.target = (np.array([chance, 1 - chance]) for chance in policies)

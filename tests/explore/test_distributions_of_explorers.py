@@ -116,9 +116,7 @@ def test_explorers_whose_probabilities_are_not_known_stay_as_they_are():
 
 
 @pytest.mark.parametrize(
-    "explorer",
-    [CorrelatedSample(0.5, 2), EpsilonZGreedy(0.1), OwnExplorer()],
-    ids=lambda value: type(value).__name__,
+    "explorer", [CorrelatedSample(0.5, 2), EpsilonZGreedy(0.1), OwnExplorer()], ids=lambda value: type(value).__name__
 )
 def test_a_distribution_that_is_not_known_is_refused_with_what_to_do(explorer):
     with pytest.raises(ConfigError, match=f"{type(explorer).__name__} does not know the probabilities.*give explorer="):

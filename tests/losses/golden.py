@@ -15,16 +15,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.losses import (
-    adversarial,
-    distributional,
-    offline,
-    policy,
-    preferences,
-    returns,
-    soft,
-    value,
-)
+from etude.losses import adversarial, distributional, offline, policy, preferences, returns, soft, value
 from etude.losses.distributions import Bernoullis, Categorical, Gaussian, TanhGaussian
 
 ROWS = json.loads(Path(__file__).with_name("golden.json").read_text())

@@ -109,14 +109,7 @@ class SlowReplay:
         self.running[column] = 0.0
 
     def _store(
-        self,
-        place: tuple[str, int],
-        seen: Any,
-        action: Any,
-        reward: Any,
-        terminated: bool,
-        truncated: bool,
-        after: Any,
+        self, place: tuple[str, int], seen: Any, action: Any, reward: Any, terminated: bool, truncated: bool, after: Any
     ) -> None:
         column = self.columns.setdefault(place, [])
         row = Row(

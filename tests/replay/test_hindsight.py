@@ -282,8 +282,7 @@ def compares_in_python(achieved, goal):
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize(
-    "function",
-    [whole, raises_for_arrays, one_number, sums_over_the_first_axis, takes_coordinates, compares_in_python],
+    "function", [whole, raises_for_arrays, one_number, sums_over_the_first_axis, takes_coordinates, compares_in_python]
 )
 def test_rewards_are_those_of_single_pairs_however_the_function_is_written(function, count):
     """Three pairs of goals with three numbers each: sums over the wrong axis have the right shape."""

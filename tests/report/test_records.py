@@ -8,9 +8,7 @@ from etude.report.records import MetricsRecorder, scalars
 def test_a_record_holds_the_means_over_the_episodes_and_learn_calls_of_its_interval():
     now = [0.0]
     record = MetricsRecorder(every=100, clock=lambda: now[0])
-    assert record(started()) == [
-        {"step": 0, "started": started().description},
-    ]
+    assert record(started()) == [{"step": 0, "started": started().description}]
     assert record(collected(50, 1.0, 2.0)) == []
     assert record(Learned(50, 5, {"q": 0.5}, {"td_error": 1.0}, 0.1)) == []
     assert record(Learned(60, 9, {"q": 1.5}, {}, 0.1)) == []

@@ -1,13 +1,7 @@
 import numpy as np
 import pytest
 
-from etude.report.series import (
-    aggregate,
-    interquartile_mean,
-    interval,
-    performance_profile,
-    probability_of_improvement,
-)
+from etude.report.series import aggregate, interquartile_mean, interval, performance_profile, probability_of_improvement
 
 
 def test_the_interquartile_mean_leaves_out_a_quarter_on_either_side():

@@ -8,11 +8,7 @@ import pytest
 from labelled import Adder, Faulty, Labelled, Noisy
 
 from etude.base.data import PolicyVersion, WorkerGradients
-from etude.rollout import (
-    LocalActorLearners,
-    PoolOptions,
-    RemoteActorLearners,
-)
+from etude.rollout import LocalActorLearners, PoolOptions, RemoteActorLearners
 
 LENGTH, COUNT = 4, 3
 

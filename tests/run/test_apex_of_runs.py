@@ -11,22 +11,12 @@ from several_worlds import Coming, Counting, Meeting
 
 import etude
 from etude import Linear, Mlp, Run
-from etude.algorithms import (
-    DQN,
-    ApexDDPGConfig,
-    ApexDQNConfig,
-    DQNConfig,
-    SACConfig,
-)
+from etude.algorithms import DQN, ApexDDPGConfig, ApexDQNConfig, DQNConfig, SACConfig
 from etude.base.data import PolicyVersion, Steps
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
-from etude.explore import (
-    EpsilonGreedy,
-    PerActorEpsilonGreedy,
-    PerActorGaussianNoise,
-)
+from etude.explore import EpsilonGreedy, PerActorEpsilonGreedy, PerActorGaussianNoise
 from etude.training.kinds.off_policy import PrioritisingActor, transitions
 
 APEX = ApexDQNConfig(
@@ -99,10 +89,7 @@ def rows_of(steps):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize(
     ("algorithm", "env", "config", "value"),
-    [
-        ("apex_dqn", "CartPole-v1", APEX, values_of_dqn),
-        ("apex_ddpg", "Pendulum-v1", APEX_DDPG, values_of_ddpg),
-    ],
+    [("apex_dqn", "CartPole-v1", APEX, values_of_dqn), ("apex_ddpg", "Pendulum-v1", APEX_DDPG, values_of_ddpg)],
 )
 def test_new_rows_have_the_errors_that_their_workers_found_with_the_weights_that_they_had(
     algorithm, env, config, value, workers

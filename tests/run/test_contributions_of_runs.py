@@ -95,10 +95,7 @@ def test_what_cannot_be_differentiated_by_single_environments_is_refused():
     with pytest.raises(ConfigError, match="whose recurrent state this algorithm does not keep"):
         run_of(config=A3CConfig(network=Recurrent(Mlp((4,)), 4)))
     own = A3CConfig(network=with_statistics)
-    with (
-        run_of(partial(Labelled, True), own) as run,
-        pytest.raises(ConfigError, match="no gradient moves model"),
-    ):
+    with run_of(partial(Labelled, True), own) as run, pytest.raises(ConfigError, match="no gradient moves model"):
         run.train(4)
     for setting, words in (
         ({"overlap": True, "workers": 2}, "Leave overlap off"),

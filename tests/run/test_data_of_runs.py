@@ -114,11 +114,7 @@ def test_recorded_priorities_of_a_file_are_not_taken_for_errors(cart):
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"n_step": 3, "priority_exponent": 0.6},
-        {"priority_exponent": 0.6, "actor_priorities": True},
-    ],
+    "changes", [{"n_step": 3, "priority_exponent": 0.6}, {"priority_exponent": 0.6, "actor_priorities": True}]
 )
 def test_views_and_priorities_of_transitions_are_mixed(cart, changes):
     run = run_on(mixed(cart), config=dataclasses.replace(DQN_TINY, **changes))

@@ -30,11 +30,7 @@ CONFIGS = {
     "ppo": PPOConfig(**TINY, rollout_length=100, minibatch_size=40, epochs=1),
     "dqn-own": DQNConfig(network=own_network, **LATE, train_every=40),
 }
-ROLLOUTS = {
-    "in process": {},
-    "two workers": {"workers": 2},
-    "workers ahead": {"workers": 2, "overlap": True},
-}
+ROLLOUTS = {"in process": {}, "two workers": {"workers": 2}, "workers ahead": {"workers": 2, "overlap": True}}
 
 
 def checked_rows(run, view, n):

@@ -13,16 +13,7 @@ from several_worlds import Meeting
 
 import etude
 from etude import Conv, Linear, Mlp, Run
-from etude.algorithms import (
-    DQN,
-    A2CConfig,
-    A3CConfig,
-    DiscreteSACConfig,
-    DQNConfig,
-    IMPALAConfig,
-    PPOConfig,
-    SACConfig,
-)
+from etude.algorithms import DQN, A2CConfig, A3CConfig, DiscreteSACConfig, DQNConfig, IMPALAConfig, PPOConfig, SACConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected
 from etude.explore import (

@@ -178,11 +178,7 @@ def test_ratings_are_metrics_of_learning():
 @pytest.mark.parametrize(
     ("members", "env", "message"),
     [
-        (
-            {"even": PPO(PPO_TINY), "odd": League("eve")},
-            Duel,
-            "'odd' is a league of 'eve'; expected .* learns: even",
-        ),
+        ({"even": PPO(PPO_TINY), "odd": League("eve")}, Duel, "'odd' is a league of 'eve'; expected .* learns: even"),
         ({"even": League("odd"), "odd": League("even")}, Duel, "expected a policy of this run that learns: none does"),
         ({"arm": PPO(PPO_TINY), "switch": League("arm")}, Mixed, "which acts for other observations or actions"),
     ],

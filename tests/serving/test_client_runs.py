@@ -74,10 +74,7 @@ def test_what_cannot_be_played_by_clients_is_refused():
         ):
             run.train(8)
     for algorithm in ("a3c", "es"):
-        with (
-            pytest.raises(ConfigError, match="in its own way"),
-            etude.Run(algorithm, clients, engine="torch") as run,
-        ):
+        with pytest.raises(ConfigError, match="in its own way"), etude.Run(algorithm, clients, engine="torch") as run:
             run.train(8)
 
 

@@ -57,9 +57,5 @@ class DQN(etude.RL):
 def network(inputs: int, hidden_size: int, outputs: int) -> keras.Sequential:
     """One hidden layer."""
     return keras.Sequential(
-        [
-            keras.Input((inputs,)),
-            keras.layers.Dense(hidden_size, activation="relu"),
-            keras.layers.Dense(outputs),
-        ]
+        [keras.Input((inputs,)), keras.layers.Dense(hidden_size, activation="relu"), keras.layers.Dense(outputs)]
     )

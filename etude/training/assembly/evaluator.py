@@ -118,10 +118,7 @@ class TrainedPolicy:
         return found
 
     def play(
-        self,
-        request: EvaluationRequest,
-        weights: Weights | None = None,
-        stopped: Callable[[], bool] = lambda: False,
+        self, request: EvaluationRequest, weights: Weights | None = None, stopped: Callable[[], bool] = lambda: False
     ) -> Evaluation | None:
         """Play a complete request, with these weights in NumPy, or with the present ones; None where `stopped` returns
         True before the end."""

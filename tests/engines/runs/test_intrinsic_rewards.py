@@ -51,10 +51,7 @@ def plain(state):
 
 
 @pytest.mark.variant
-@pytest.mark.parametrize(
-    ("algorithm", "rewrite"),
-    [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm"), ("dqn", "e3b")],
-)
+@pytest.mark.parametrize(("algorithm", "rewrite"), [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm"), ("dqn", "e3b")])
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers_and_in_workers(
     algorithm, rewrite, engine_name, tmp_path
 ):

@@ -301,10 +301,7 @@ def test_values_and_policy_are_found(name, probe, engine_name):
         assert run.evaluate(episodes=20).mean == pytest.approx(probe.best, abs=0.05)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=mark_of(Forever, n)) for n in ONE_STEP],
-)
+@pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(Forever, n)) for n in ONE_STEP])
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.
     learner = LEARNERS[name]

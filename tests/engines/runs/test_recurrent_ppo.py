@@ -107,10 +107,7 @@ class Recording(RecurrentPPO):
 
 
 ATTENTIVE = Transformer(layers=2, width=8, heads=2, feedforward=8, context=4)
-TRANSFORMERS = {
-    "both": ATTENTIVE,
-    "actor": ActorCritic(ATTENTIVE, Recurrent(Mlp((8,)), 6, "lstm")),
-}
+TRANSFORMERS = {"both": ATTENTIVE, "actor": ActorCritic(ATTENTIVE, Recurrent(Mlp((8,)), 6, "lstm"))}
 
 
 class Long(Ends):

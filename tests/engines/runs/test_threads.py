@@ -29,11 +29,7 @@ def threads(engine_name, width, *chosen, **settings):
 
 @pytest.mark.parametrize(
     ("width", "asked", "alone"),
-    [
-        (64, None, True),
-        pytest.param(512, None, False, marks=pytest.mark.variant),
-        (64, "2", False),
-    ],
+    [(64, None, True), pytest.param(512, None, False, marks=pytest.mark.variant), (64, "2", False)],
 )
 def test_small_networks_are_computed_with_one_thread(width, asked, alone, engine_name):
     number, *around = threads(engine_name, width, **({SETTINGS[engine_name]: asked} if asked else {}))

@@ -22,11 +22,7 @@ from etude.solo import LambdaCallback, session
 # Pools and interruptions know no engine.
 pytestmark = [pytest.mark.usefixtures("workers_step"), pytest.mark.variant]
 OVERLAPPING = "acting while this process learns"
-MODES = {
-    OVERLAPPING: ((), {}),
-    "acting": ((), {"parallel_store_and_training": False}),
-    "stepping": ((NotDense,), {}),
-}
+MODES = {OVERLAPPING: ((), {}), "acting": ((), {"parallel_store_and_training": False}), "stepping": ((NotDense,), {})}
 each_mode = pytest.mark.parametrize("mode", MODES)
 
 

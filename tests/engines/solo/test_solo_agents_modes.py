@@ -4,18 +4,7 @@ import warnings
 
 import numpy as np
 import pytest
-from solo_agents import (
-    NotDense,
-    OfTriplets,
-    Reaching,
-    agent_for,
-    continuous,
-    discrete,
-    on_policy,
-    once,
-    pool_of,
-    train,
-)
+from solo_agents import NotDense, OfTriplets, Reaching, agent_for, continuous, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Old, Reach, Walk
 
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
