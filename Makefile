@@ -20,7 +20,7 @@ help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
 	@echo "make test    set up every engine and run all tests"
 	@echo "make check   lint, format, types, layers, size"
-	@echo "make new-algorithm NAME=my_algorithm   its file, page, preset and test, with what is left to fill in"
+	@echo "make new-algorithm NAME=my_algorithm [CLASS=MyClass]   its file, page, preset and test, with what is left to fill in"
 	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
 	@echo "make docs    write the documentation site into build/site"
 	@echo "make docs-check   look at every page of it in Chromium, wide and narrow, and ask its search"
@@ -82,7 +82,7 @@ check-layers:
 	$(PY) -m pytest tests/layers --deselect $(AS_STRUCTURE)
 
 new-algorithm:
-	@$(PYTHON) docs/new_algorithm.py "$(NAME)"
+	@$(PYTHON) docs/new_algorithm.py "$(NAME)" "$(CLASS)"
 
 # Of torch and TensorFlow, PyPI's oldest wheels for a CPU need gigabytes or another Python: their bounds are not proved.
 lowest:

@@ -1,4 +1,4 @@
-"""The files of a new algorithm, with what is left to fill in: `make new-algorithm NAME=my_algorithm`.
+"""The files of a new algorithm, with what is left to fill in: `make new-algorithm NAME=my_algorithm [CLASS=MyClass]`.
 
 Writes the algorithm, its page, its preset and its test, and the lines that name it. What is written trains nothing yet:
 the test lists each place that says FILL IN, and the loss raises NotImplementedError.
@@ -15,6 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 MARK = "FILL" + " IN"  # in two parts, so that this file holds none
+ACRONYM = 4  # letters at most of a name that is one
 
 ALGORITHM = '''"""MARK: what it learns, in one sentence.
 
@@ -138,18 +139,26 @@ Written. `python -m pytest tests/algorithms/test_NAME.py` lists what is left to 
 
   etude/losses/                 its equations, if they are new, each with a test in tests/losses
   tests/engines/cases.py        its cases, which the contract and parity tests run on every engine
+  tests/engines/run_cases.py    a small run of it
+  tests/engines/agents/         `NAME` in slow_losses.py: its losses once more, as the paper says them
   benchmarks/learning.py        a row of the learning table, with a goal
   python docs/generate.py       the tables of its page and of README
 """
 
 
-def write(root: Path, name: str) -> None:
-    """Write the files of an algorithm into a checkout. SystemExit where the name cannot be one, or is taken."""
+def write(root: Path, name: str, agent: str = "") -> None:
+    """Write the files of an algorithm into a checkout. SystemExit where the name cannot be one, or is taken.
+
+    agent: the name of its class; by default a single short word is an acronym, and others are joined as MyAlgorithm.
+    """
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name) or keyword.iskeyword(name):
         sys.exit(f"NAME={name}: expected a name such as my_algorithm: small letters, digits and underscores.")
     if (root / f"etude/algorithms/{name}.py").exists():
         sys.exit(f"NAME={name}: etude/algorithms/{name}.py exists. Take another name.")
-    title, agent = name.replace("_", " ").upper(), "".join(part.capitalize() for part in name.split("_"))
+    title, joined = name.replace("_", " ").upper(), "".join(part.capitalize() for part in name.split("_"))
+    agent = agent or (name.upper() if name.isalnum() and len(name) <= ACRONYM else joined)
+    if not agent.isidentifier():
+        sys.exit(f"CLASS={agent}: expected the name of a class, such as MyAlgorithm.")
     config = f"{agent}Config"
     words = {"CLASS": agent, "TITLE": title, "NAME": name, "MARK": MARK}
     for path, text in {
@@ -179,6 +188,7 @@ def _insert(path: Path, pattern: str, line: str, key: str) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("name", metavar="NAME")
-    given = parser.parse_args().name
-    write(ROOT, given)
-    sys.stdout.write(LEFT.replace("NAME", given))
+    parser.add_argument("agent", metavar="CLASS", nargs="?", default="")
+    given = parser.parse_args()
+    write(ROOT, given.name, given.agent)
+    sys.stdout.write(LEFT.replace("NAME", given.name))

@@ -35,8 +35,8 @@ def run(checkout, *command):
 
 
 def test_a_new_algorithm_is_known_and_its_test_lists_what_is_left_to_fill_in(checkout):
-    new_algorithm.write(checkout, "my_dqn")
-    assert run(checkout, "-c", PROGRAM).stdout.split() == [str(checkout), "MyDqn", "MyDqnConfig", "50000"]
+    new_algorithm.write(checkout, "my_dqn", "MyDQN")
+    assert run(checkout, "-c", PROGRAM).stdout.split() == [str(checkout), "MyDQN", "MyDQNConfig", "50000"]
     left = run(checkout, "-m", "pytest", "-o", "addopts=", "-q", "tests/algorithms/test_my_dqn.py")
     assert left.returncode == 1 and "2 failed" in left.stdout
     assert "etude/algorithms/my_dqn.py:1:" in left.stdout and "docs/algorithms/my_dqn.md:3:" in left.stdout
@@ -46,6 +46,18 @@ def test_a_new_algorithm_is_known_and_its_test_lists_what_is_left_to_fill_in(che
     for command in (["check"], ["format", "--check"]):
         done = run(checkout, "-m", "ruff", *command, "--config", settings, "etude/algorithms", "tests")
         assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "agent"), [("mpo", "MPO"), ("decision_transformer", "DecisionTransformer"), ("td_mpc2", "TdMpc2")]
+)
+def test_a_class_is_named_after_its_algorithm(name, agent, tmp_path):
+    for path in ("etude/algorithms", "etude/presets", "docs/algorithms", "tests/algorithms"):
+        (tmp_path / path).mkdir(parents=True)
+    shutil.copy(ROOT / "etude/algorithms/__init__.py", tmp_path / "etude/algorithms")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    new_algorithm.write(tmp_path, name)
+    assert f"class {agent}(Agent)" in (tmp_path / f"etude/algorithms/{name}.py").read_text()
 
 
 @pytest.mark.parametrize(("name", "told"), [("dqn", "exists"), ("My-DQN", "small letters"), ("class", "small letters")])

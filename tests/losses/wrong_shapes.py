@@ -15,17 +15,7 @@ from etude import losses
 # Helpers of networks and explorers, which take any number of leading axes; and what is about Python numbers alone.
 NOT_LOSSES = {"distributions", "masks", "shapes"}
 OF_NUMBERS = {"next_kl_coefficient"}
-NUMBERS = {
-    "n": 2,
-    "size": 1,
-    "width": 1.0,
-    "largest": 10.0,
-    "target_entropy": -1.0,
-    "epsilon": 1e-3,
-    "eta": 0.9,
-    "scaled": True,
-    "top": 2,
-}
+NUMBERS = {"int": 1, "int | None": 1, "float": 0.9, "bool": True}  # by annotation
 SIZES = {"A": 3, "B": 5, "E": 2, "L": 4, "M": 6, "N": 7, "P": 8, "T": 4, "n": 3, "*B": 5, "*E": 2, "*F": 5, "*S": 5}
 
 
@@ -44,13 +34,13 @@ def public_losses() -> dict[str, Callable[..., Any]]:
 def fitting_arguments(function: Callable[..., Any], rng: np.random.Generator) -> dict[str, Any]:
     """Arrays of the documented shapes, and Python numbers where only those are allowed."""
     arguments = {}
-    for name in inspect.signature(function).parameters:
+    for name, parameter in inspect.signature(function).parameters.items():
         if name in function.shapes:
             arguments[name] = _array(
                 name, [SIZES[axis] if axis in SIZES else int(axis) for axis in _axes(function, name)], rng
             )
         else:
-            arguments[name] = NUMBERS[name]
+            arguments[name] = NUMBERS.get(parameter.annotation, 0.9)
     return arguments
 
 

@@ -21,8 +21,6 @@ TRUTH = {
     "dqn, dueling and noisy, masked": slow.dqn,
     "apex_dqn": slow.dqn,
     "pqn": slow.pqn,
-    "trpo, masked": slow.trpo,
-    "trpo box on nested": slow.trpo,
     "c51": slow.c51,
     "c51, double, masked": slow.c51,
     "rainbow": slow.c51,
@@ -61,9 +59,6 @@ TRUTH = {
     "sac, five critics": slow.sac,
     "sac, gsde": slow.sac,
     "sac_n": slow.sac,
-    "edac": slow.edac,
-    "tqc": slow.tqc,
-    "crossq": slow.crossq,
     "sac, droq": slow.droq,
     "sac, simba": slow.sac,
     "dqn, simba": slow.dqn,
@@ -78,7 +73,6 @@ TRUTH = {
     "ddpg": slow.ddpg,
     "apex_ddpg": slow.ddpg,
     "td3": slow.td3,
-    "td3_bc": slow.td3_bc,
     "rebrac": slow.rebrac,
     "bc on tokens": slow_games.bc,
     "ilql": slow_games.ilql,
@@ -90,8 +84,6 @@ TRUTH = {
     "awac": slow.awac,
     "iql discrete": slow.iql,
     "iql box": slow.iql,
-    "xql": slow.xql,
-    "xql discrete": slow.xql,
     "dqn, several": slow.independent(slow.dqn),
     "ppo, several": slow.independent(slow.ppo),
     "td3, several": slow.independent(slow.td3),
@@ -107,6 +99,12 @@ TRUTH = {
     "vdn": slow.qmix,
 }
 CASE = {case.name: case for case in CASES}
+LISTED = {CASE[name].algorithm for name in TRUTH}
+TRUTH |= {  # all cases of an algorithm that are not told apart above
+    case.name: getattr(slow, case.algorithm)
+    for case in CASES
+    if case.algorithm not in LISTED and case.algorithm in vars(slow) and case.spaces.agents is None
+}
 SEVERAL = ["ppo, several", "matd3", "dqn, several", "td3, several", "mappo", "mappo, shared", "maddpg discrete"]
 FIRST = {case.algorithm: case.name for case in reversed(CASES) if case.name in TRUTH}  # of each algorithm
 
