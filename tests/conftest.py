@@ -4,15 +4,19 @@ import atexit
 import functools
 import gc
 import importlib.util
+import multiprocessing
 import os
 import signal
 import sys
 import tempfile
+from multiprocessing import forkserver
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 ENGINES = Path(__file__).parent / "engines"
+IMPORTED = [f"etude.{name}" for name in ("workers.worker", "algorithms", "rollout.pool", "rollout.async_gradients")]
 MISSING = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name) is None]
 
 # A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
@@ -41,10 +45,13 @@ def pytest_configure(config):
     gc.set_threshold(200_000, 20, 20)  # frameworks hold so many objects that the default visits them all the time
     if not config.getoption("--whole"):
         compile_fast()
+        if sys.platform == "linux":
+            fork_workers()
     if MISSING:
         skip_what_needs_them()
     config.addinivalue_line(
-        "markers", "variant: of a case that all engines run; torch, which compiles nothing, runs it"
+        "markers",
+        "variant(*engines): of a case that all engines run; torch, which compiles nothing, runs it, and those named do",
     )
     config.addinivalue_line("markers", "long: run with --whole alone, as `make slow` does")
 
@@ -61,6 +68,20 @@ def compile_fast():
         os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
         os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
+
+
+def fork_workers():
+    """Workers are forks of a process that has imported what they need, which takes half a second. Tests of how workers
+    start ask for `spawned_workers`."""
+    from etude.workers import process
+
+    process.CONTEXT = multiprocessing.get_context("forkserver")
+    process.CONTEXT.set_forkserver_preload([*IMPORTED, "cloudpickle"])
+    process._BOOT = f"import numpy; numpy.random.seed()\n{process._BOOT}"  # its own, as of a process that is spawned
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    with mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}):  # as workers are started
+        forkserver.ensure_running()
+    atexit.register(forkserver._forkserver._stop)
 
 
 def skip_what_needs_them():
@@ -96,16 +117,17 @@ def skipped_where_missing(report, error):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out, and tests
-    of engines that need none."""
+    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out that do not
+    name them, and tests of engines that need none."""
     if config.getoption("--whole"):
         return
-    others = config.getoption("--engine") != "torch"
-    out = {"long", "variant"} if others else {"long"}
+    engine = config.getoption("--engine")
 
     def left_out(item):
+        if item.get_closest_marker("long"):
+            return True
         needs_none = item.path.is_relative_to(ENGINES) and "engine_name" not in item.fixturenames
-        return others and needs_none or bool(out & {mark.name for mark in item.iter_markers()})
+        return engine != "torch" and (needs_none or any(engine not in m.args for m in item.iter_markers("variant")))
 
     left = [item for item in items if left_out(item)]
     config.hook.pytest_deselected(items=left)
@@ -121,6 +143,14 @@ def engine_name(request) -> str:
 def on_tensorflow(engine_name):
     if engine_name != "tensorflow":
         pytest.skip("strategies are TensorFlow's")
+
+
+@pytest.fixture
+def spawned_workers(monkeypatch):
+    """Workers start as they do for users."""
+    from etude.workers import channel, process
+
+    monkeypatch.setattr(process, "CONTEXT", channel.CONTEXT)
 
 
 @pytest.fixture

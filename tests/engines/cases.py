@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -382,18 +383,33 @@ CASES = [
 ]
 
 
+# One of each kind of state that there is: it is compiled on every engine.
+EVERY_KIND = ("dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "maddpg")
+
+
+def in_turn(names: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """Of these cases the first of each algorithm, with the engines that compile it: JAX or TensorFlow in turn, so that
+    two algorithms that learn from the same are on both."""
+    firsts = {case.algorithm: case for case in reversed(CASES) if case.name in names}
+    alike = sorted(firsts.values(), key=lambda case: (case.agent().learns_from, case.spaces.agents is None, case.name))
+    both = ("jax", "tensorflow")
+    return {case.name: both if case.name in EVERY_KIND else (both[i % 2],) for i, case in enumerate(alike)}
+
+
 def every_case(*kept: str) -> Any:
-    """A mark: a test of every case. All but the cases that are kept are variants; where none is named, all but the
-    first of each algorithm."""
-    first = {case.algorithm: case.name for case in reversed(CASES)}
-    kept = kept or tuple(first.values())
-    marked = [pytest.param(c, marks=() if c.name in kept else pytest.mark.variant, id=c.name) for c in CASES]
+    """A mark: a test of every case. All but the cases that are kept are variants; where none is named, those that are
+    compiled in turn."""
+    names = [case.name for case in CASES]
+    marks = [parameter.marks for parameter in variants_but(kept or in_turn(names), names)]
+    marked = [pytest.param(case, marks=mark, id=case.name) for case, mark in zip(CASES, marks, strict=True)]
     return pytest.mark.parametrize("case", marked)
 
 
-def variants_but(kept: tuple[Any, ...], names: Any) -> list:
-    """Parameters of a test; all but those that are kept are variants."""
-    return [pytest.param(name, marks=() if name in kept else pytest.mark.variant) for name in names]
+def variants_but(kept: Any, names: Any) -> list:
+    """Parameters of a test; all but those that are kept are variants. kept: those, or the engines that each is kept
+    on."""
+    on = kept if isinstance(kept, Mapping) else dict.fromkeys(kept, ("jax", "tensorflow"))
+    return [pytest.param(name, marks=pytest.mark.variant(*on.get(name, ()))) for name in names]
 
 
 def made(case: Case, engine_name: str, seed: int = 0) -> Any:

@@ -115,6 +115,7 @@ def test_an_exception_that_is_no_common_one_is_raised_here_in_clear_and_bounded_
     assert len(str(found.value.__cause__)) < 30_000
 
 
+@pytest.mark.usefixtures("spawned_workers")
 @pytest.mark.parametrize(
     "kind, fault",
     [

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from batches import GAMES, acted, random_batches, random_values, valued
-from cases import BOX2, CASES, HYBRID, VECTOR, every_case, made
+from cases import BOX2, CASES, EVERY_KIND, HYBRID, VECTOR, every_case, made
 
 from etude import Conv, Linear, Mlp, engines
 from etude.algorithms import DQN, PPO, SAC, DQNConfig, PPOConfig, SACConfig
@@ -19,10 +19,7 @@ from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
 from etude.training.assembly.agents import check_spaces
 
-# Another engine, which compiles again, takes over a state: one of each kind that there is.
-every_kind_of_state = every_case(
-    "dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "maddpg"
-)
+every_kind_of_state = every_case(*EVERY_KIND)  # another engine, which compiles again, takes over a state
 
 
 def exploring(output):
@@ -237,7 +234,7 @@ def test_numpy_acts_as_the_engine_does(case, engine_name):
     engine = made(case, engine_name)
     actor = NumpyEngine(case.agent(), case.spaces)
     actor.load(engine.weights())
-    observation = random_values(case.spaces.observation, np.random.default_rng(1), 7)
+    observation = random_values(case.spaces.observation, np.random.default_rng(1), 64)
     found, expected = acted(actor, observation), acted(engine, observation)
     if case.agent().learns_from in GAMES:  # NumPy alone keeps keys and values
         found, expected = found[0], expected[0]

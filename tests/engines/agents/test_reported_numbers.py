@@ -9,7 +9,7 @@ import pytest
 import slow_games
 import slow_losses as slow
 from batches import pick, random_batches
-from cases import CASES, made, variants_but
+from cases import CASES, in_turn, made, variants_but
 
 from etude.algorithms import ALGORITHMS
 from etude.engines.parameter_layout import loss_noise
@@ -106,7 +106,6 @@ TRUTH |= {  # all cases of an algorithm that are not told apart above
     if case.algorithm not in LISTED and case.algorithm in vars(slow) and case.spaces.agents is None
 }
 SEVERAL = ["ppo, several", "matd3", "dqn, several", "td3, several", "mappo", "mappo, shared", "maddpg discrete"]
-FIRST = {case.algorithm: case.name for case in reversed(CASES) if case.name in TRUTH}  # of each algorithm
 
 
 def otherwise(weights, rng):
@@ -142,7 +141,7 @@ def possible(batches, case):
     return batches
 
 
-@pytest.mark.parametrize("name", variants_but(tuple(FIRST.values()), TRUTH))
+@pytest.mark.parametrize("name", variants_but(in_turn(TRUTH), TRUTH))
 def test_losses_metrics_and_errors_are_those_of_a_slow_program(name, engine_name):
     case = CASE[name]
     engine, layout = made(case, engine_name), made(case, engine_name).layout
