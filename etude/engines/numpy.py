@@ -40,16 +40,19 @@ class NumpyEngine:
         self.state_size: int = self.layout.agent.state_size
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
+        # Where the bound parts hold each weight
+        self._places = {f"{p}.{v}": (part.variables, v) for p, part in parts_of(self._bound).items() for v in part.variables}
         self.largest: int = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
+        self._threads = one_thread(self.largest)
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent."""
-        with one_thread(self.largest):
+        with self._threads:
             return self._bound.act(observation) if state is None else self._bound.act(observation, state)
 
     def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent."""
-        with one_thread(self.largest):
+        with self._threads:
             return self._bound.value(observation, *state)
 
     def td_error(self, batch: Batch, hyper: dict[str, float]) -> np.ndarray:
@@ -57,7 +60,7 @@ class NumpyEngine:
         n, agent = len(batch.weight), self.layout.bind(self._values, hyper)
         noise = {name: np.zeros((n, *shape), np.float32) for name, shape in agent.noise.items()}
         noise |= {name: np.zeros(shape, np.float32) for name, shape in agent.batch_noise.items()}
-        with one_thread(self.largest):
+        with self._threads:
             td_error = read_losses(agent.loss(batch, noise))[2]
         if td_error is None:
             raise ConfigError(
@@ -70,7 +73,9 @@ class NumpyEngine:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         self.layout.check_weights(weights)
         self._values |= weights
-        self._bound = self.layout.bind(self._values)
+        for name, value in weights.items():
+            variables, key = self._places[name]
+            variables[key] = value  # type: ignore[index]
 
     def weights(self) -> Weights:
         """The weights by name."""

@@ -31,34 +31,6 @@ class Actor(Protocol):
         """Act with these weights, of this version, from now on."""
 
 
-class StatefulActor:
-    """An actor together with the recurrent state [N, M] float32 of N environments, for the next step."""
-
-    def __init__(self, actor: Actor, state: np.ndarray):
-        self._actor, self.state = actor, state
-
-    def act(self, observation: Tree) -> Any:
-        """What the explorer turns into actions, for observations [N, ...]."""
-        output, self.state = self._actor.act(observation, self.state)
-        return output
-
-    def reset(self, i: int) -> None:
-        """The next step of the environment at this position is the first of an episode."""
-        self.state[i] = 0.0
-
-
-class _FeedForward(StatefulActor):
-    """Adds no call to acting."""
-
-    def __init__(self, actor: Actor, state: np.ndarray):
-        self.act, self.state = actor.act, state  # type: ignore[method-assign]
-
-
-def with_state(actor: Actor, state: np.ndarray) -> StatefulActor:
-    """An actor that continues from the recurrent state [N, M]."""
-    return StatefulActor(actor, state) if actor.state_size else _FeedForward(actor, state)
-
-
 class SingleActor:
     """Chooses one action at a time for one environment outside of a rollout, in the environment's own units: for
     deployment and for loops of one's own. The states of the agent and of its explorer are kept from call to call.
@@ -68,7 +40,7 @@ class SingleActor:
 
     def __init__(self, actor: Actor, translation: Translation, action: Space, rng: np.random.Generator):
         self._actor, self._translation, self._action, self._rng = actor, translation, action, rng
-        self._stateful = with_state(actor, np.zeros((1, actor.state_size), np.float32))
+        self._state = np.zeros((1, actor.state_size), np.float32)
         self._explorer_state = np.empty((1, 0))
 
     def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explorer: Explorer, step: int) -> Any:
@@ -78,12 +50,15 @@ class SingleActor:
         """
         seen = self._translation.observe(observation, info, first)
         if first:
-            self._stateful.reset(0)
-            self._explorer_state[:] = np.nan
+            self._state[:], self._explorer_state[:] = 0.0, np.nan
         if explorer.state_size > self._explorer_state.shape[1]:
             self._explorer_state = np.full((1, explorer.state_size), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
-        choice = explorer(self._stateful.act(seen), noise, step, self._explorer_state[:, : explorer.state_size])
+        if self._actor.state_size:
+            output, self._state = self._actor.act(seen, self._state)
+        else:
+            output = self._actor.act(seen)
+        choice = explorer(output, noise, step, self._explorer_state[:, : explorer.state_size])
         return self._translation.action(choice.action)
 
     def load(self, weights: Weights) -> None:

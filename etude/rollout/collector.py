@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,10 @@ from etude.base.seeding import RunSeed, generator, generator_state, restore_gene
 from etude.base.spaces import Box, clipped_to
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
-from etude.rollout.actor import Actor, StatefulActor, with_state
-from etude.rollout.rows import Rows, Template
+from etude.rollout.actor import Actor
+from etude.rollout.rows import Template
 
 SHORTEST = 64  # time steps
-Index = slice | np.ndarray  # of positions
 
 
 class EpisodeStatistics:
@@ -51,16 +50,6 @@ class EpisodeStatistics:
         by_agent = dict(zip(self.agents, each, strict=True)) if each and not np.isnan(each[0]) else None
         return EpisodeEnd(environment, episode, int(self.length[i]), float(self.total[i]), truncated, by_agent)
 
-    def take(self, index: Any) -> EpisodeStatistics:
-        """Those of some environments; a slice shares the arrays."""
-        some = EpisodeStatistics(0, self.agents)
-        some.total, some.length, some.by_agent = self.total[index], self.length[index], self.by_agent[index]
-        return some
-
-    def put(self, index: Any, some: EpisodeStatistics) -> None:
-        """Write those of some environments back."""
-        self.total[index], self.length[index], self.by_agent[index] = some.total, some.length, some.by_agent
-
     def state(self, i: int) -> dict[str, Any]:
         """Those of environment i as plain data."""
         by_agent = {"total_by_agent": self.by_agent[i].copy()} if self.agents else {}
@@ -70,16 +59,6 @@ class EpisodeStatistics:
         """Continue environment i from `state`. Early checkpoints lack the returns by agent."""
         self.length[i], self.total[i] = state["length"], state["total"]
         self.by_agent[i] = state.get("total_by_agent", np.nan if state["length"] else 0.0)
-
-
-class _ActiveEnvironments(NamedTuple):
-    """What it takes to act for some of a collector's environments. A slice of positions shares the arrays."""
-
-    who: Index
-    explorer: Explorer
-    explorer_state: np.ndarray  # [n, k]; NaN at the first step of an episode
-    actor: StatefulActor
-    statistics: EpisodeStatistics
 
 
 class Collector:
@@ -104,23 +83,24 @@ class Collector:
         actor_priorities: bool = False,
         state_recorded: bool = True,
     ):
-        self._actor_priorities, self._state_recorded = actor_priorities, state_recorded
+        self.actor_priorities: bool = actor_priorities
+        self._state_recorded = state_recorded
         self.environments: Environments = environments
         self.actor: Actor = actor
         self.columns: np.ndarray = np.asarray(environments.columns, np.int64)
         n = len(self.columns)
         self.everyone: tuple[int, ...] = tuple(range(n))  # all positions
-        self._explorer_of_run = explorer
-        self._explorer = explorer.of(self.columns)  # for these environments, in this order
-        self._explorer_state = np.full((n, self._explorer.state_size), np.nan)
-        self._recurrent_state = np.zeros((n, actor.state_size), np.float32)
+        self.explorer_of_run: Explorer = explorer
+        self.explorer: Explorer = explorer.of(self.columns)  # for these environments, in this order
+        self.explorer_state: np.ndarray = np.full((n, self.explorer.state_size), np.nan)
+        self.recurrent_state: np.ndarray = np.zeros((n, actor.state_size), np.float32)
         self.counters: np.ndarray = np.zeros(1 + n, np.int64) if counters is None else counters
         self._episode = self.counters[1:]
-        self._statistics = EpisodeStatistics(n, environments.spaces.agents)
+        self.statistics: EpisodeStatistics = EpisodeStatistics(n, environments.spaces.agents)
         again = (generation,) if generation else ()
         self._generators = [generator(run_seed, "explore", int(column), *again) for column in self.columns]
         self._draws = [explorer.of(self.columns[i : i + 1]).draw for i in range(n)]
-        self._observation: Tree = None
+        self.observation: Tree = None  # to act on next, [N, ...]
         self._restarted = np.zeros(n, bool)
         self._template: Template | None = None
         self.bounds: tuple[np.ndarray, np.ndarray] | None = clipped_to(
@@ -133,56 +113,41 @@ class Collector:
         if self._template is None:
             observation, space = self._first_observation(), self.environments.spaces.action
             # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
-            noise = self._explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
-            state = np.full_like(self._explorer_state, np.nan)
-            output = with_state(self.actor, np.zeros_like(self._recurrent_state)).act(observation)
-            choice = self._explorer(output, noise, 0, state)
+            noise = self.explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
+            state = np.full_like(self.explorer_state, np.nan)
+            if self.actor.state_size:
+                output, _ = self.actor.act(observation, np.zeros_like(self.recurrent_state))
+            else:
+                output = self.actor.act(observation)
+            choice = self.explorer(output, noise, 0, state)
             sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
             if isinstance(space, Box) and sampled and CLIPPED not in choice.extras:
                 choice.extras[SAMPLED_ACTION] = choice.action
             if self.actor.state_size and self._state_recorded:
-                choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self._recurrent_state})
+                choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self.recurrent_state})
             for name in self.environments.info_names:
                 choice.extras[info_extra(name)] = np.full(len(self.columns), np.nan, np.float32)
-            if self._actor_priorities:
+            if self.actor_priorities:
                 choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
             self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
 
     def _first_observation(self) -> Tree:
-        if self._observation is None:
-            self._observation = self.environments.reset()
-        return self._observation
+        if self.observation is None:
+            self.observation = self.environments.reset()
+        return self.observation
 
-    def activate(self, positions: tuple[int, ...]) -> _ActiveEnvironments:
-        """What it takes to act for the environments at these positions; `deactivate` writes it back."""
-        first = positions == self.everyone[: len(positions)]
-        index: Index = slice(len(positions)) if first else np.array(positions)
-        explorer = self._explorer if first else self._explorer_of_run.of(self.columns[index])
-        actor = with_state(self.actor, self._recurrent_state[index])
-        return _ActiveEnvironments(index, explorer, self._explorer_state[index], actor, self._statistics.take(index))
-
-    def deactivate(self, active: _ActiveEnvironments, observation: Tree, positions: tuple[int, ...]) -> None:
-        """Keep what these environments have come to. observation: to act on next, [n, ...]."""
-        self._explorer_state[active.who] = active.explorer_state
-        self._recurrent_state[active.who] = active.actor.state
-        self._statistics.put(active.who, active.statistics)
-        if len(positions) < len(self.everyone):
-            everything = trees.map(np.copy, self._observation)
-            trees.put(everything, list(positions), observation)
-            observation = everything
-        self._observation = observation
-
-    def end_episode(self, position: int, statistics: EpisodeStatistics, i: int, truncated: bool) -> EpisodeEnd:
-        """Count the episode of the environment at a position, whose statistics are at i."""
+    def end_episode(self, position: int, truncated: bool) -> EpisodeEnd:
+        """Count the episode of the environment at a position."""
+        number = int(self._episode[position])
         self._episode[position] += 1
-        return statistics.end(i, int(self.columns[position]), int(self._episode[position]) - 1, truncated)
+        return self.statistics.end(position, int(self.columns[position]), number, truncated)
 
     def observations(self, positions: tuple[int, ...]) -> Tree:
         """What the environments at these positions are to act on next, [n, ...]."""
         if positions == self.everyone:
-            return self._observation
-        return trees.rows(self._observation, list(positions))
+            return self.observation
+        return trees.rows(self.observation, list(positions))
 
     def draw(self, steps: int, positions: tuple[int, ...]) -> np.ndarray:
         """Noise [steps, n, k]. Each environment has its own generator, so that results do not depend on the number of
@@ -208,25 +173,15 @@ class Collector:
     def cut(self, positions: tuple[int, ...] | slice = slice(None)) -> None:
         """The next rows do not continue the last ones. Episodes, and the recurrent states of the agent, go on."""
         at = positions if isinstance(positions, slice) else list(positions)
-        self._restarted[at], self._explorer_state[at] = True, np.nan
+        self._restarted[at], self.explorer_state[at] = True, np.nan
 
     def lose(self, position: int, observation: Tree, episode: int) -> None:
         """Replace a lost episode by a new one with this number, which begins with `observation` [...]."""
-        self._observation = trees.map(np.copy, self._observation)
-        trees.put(self._observation, position, observation)
-        self._episode[position], self._recurrent_state[position] = episode, 0.0
-        self._statistics.reset(position)
+        self.observation = trees.map(np.copy, self.observation)
+        trees.put(self.observation, position, observation)
+        self._episode[position], self.recurrent_state[position] = episode, 0.0
+        self.statistics.reset(position)
         self.cut((position,))
-
-    def add_priorities(self, steps: Steps) -> None:
-        """Write the actor's errors into the extra `priority` of collected steps."""
-        if self._actor_priorities:
-            steps.extras["priority"][...] = self.actor.errors(steps)  # type: ignore[attr-defined]
-
-    def clear_priorities(self, rows: Rows) -> None:
-        """Mark the priorities of these rows as unknown."""
-        if self._actor_priorities:
-            rows.extras["priority"].fill(np.nan)
 
     def state(self) -> list[dict[str, Any]]:
         """For each environment: its open episode with its statistics, the states of explorer and agent, and its
@@ -236,10 +191,10 @@ class Collector:
             {
                 "open": opened,
                 "episode": int(self._episode[i]),
-                **self._statistics.state(i),
+                **self.statistics.state(i),
                 "restarted": bool(self._restarted[i]),
-                "explorer_state": self._explorer_state[i].copy(),
-                "recurrent_state": self._recurrent_state[i].copy(),
+                "explorer_state": self.explorer_state[i].copy(),
+                "recurrent_state": self.recurrent_state[i].copy(),
                 "generator": generator_state(self._generators[i]),
             }
             for i, opened in enumerate(self.environments.state())
@@ -250,17 +205,17 @@ class Collector:
 
         States of an explorer or agent that are missing, or of another size, begin as at the start of an episode.
         """
-        self._observation, lost = self.environments.restore([column["open"] for column in state])
+        self.observation, lost = self.environments.restore([column["open"] for column in state])
         for i, column in enumerate(state):
             restore_generator(self._generators[i], column["generator"])
-            self._statistics.restore(i, column)
+            self.statistics.restore(i, column)
             self._episode[i], self._restarted[i] = column["episode"], column["restarted"]
             explorer: Any = column.get("explorer_state")
             recurrent: Any = column.get("recurrent_state")
-            self._explorer_state[i] = explorer if np.shape(explorer) == self._explorer_state[i].shape else np.nan
-            self._recurrent_state[i] = recurrent if np.shape(recurrent) == self._recurrent_state[i].shape else 0.0
+            self.explorer_state[i] = explorer if np.shape(explorer) == self.explorer_state[i].shape else np.nan
+            self.recurrent_state[i] = recurrent if np.shape(recurrent) == self.recurrent_state[i].shape else 0.0
         for i in lost:
             self._episode[i] += 1
-            self._statistics.reset(i)
-            self._restarted[i], self._explorer_state[i], self._recurrent_state[i] = True, np.nan, 0.0
+            self.statistics.reset(i)
+            self._restarted[i], self.explorer_state[i], self.recurrent_state[i] = True, np.nan, 0.0
         return [int(self.columns[i]) for i in lost]

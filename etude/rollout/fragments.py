@@ -22,7 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import SHORTEST, Collector, EpisodeStatistics
+from etude.rollout.collector import SHORTEST, Collector
 from etude.rollout.rows import ROWS, EndedEpisode, EndedEpisodes, Rows, Template
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
@@ -52,7 +52,6 @@ class Fragment:
     complete: bool
     _t: int  # time steps so far
     _at: Any  # index of the next time step in the rows
-    _statistics: EpisodeStatistics
 
     def __init__(
         self,
@@ -64,13 +63,13 @@ class Fragment:
         make_rows: MakeRows = Rows.allocate,
     ):
         self._collector, self._environments, self._counters = collector, collector.environments, collector.counters
-        self._requested = positions
+        self._act, self._recurrent = collector.actor.act, collector.actor.state_size > 0
+        self._requested, self._statistics = positions, collector.statistics
         self._positions = collector.everyone if collector.environments.native else positions
         self._steps, self._step, self._stride = steps, step, stride
         self.rows: Rows = make_rows(collector.template(), steps, len(self._positions))
         self._recurrent_states = self.rows.extras.get(RECURRENT_STATE)
         self._info = [self.rows.extras[info_extra(name)] for name in self._environments.info_names]
-        self._prepare()
         self._noise = collector.draw(steps, self._positions)
         self._begin()
 
@@ -78,9 +77,13 @@ class Fragment:
         """Actions of the environments that go on, and their positions if they are not the first ones."""
         rows, at, observation, t = self.rows, self._at, self._observation, self._t
         if self._recurrent_states is not None:
-            self._recurrent_states[at] = self._actor.state
+            self._recurrent_states[at] = self._state
+        if self._recurrent:
+            output, self._state = self._act(observation, self._state)
+        else:
+            output = self._act(observation)
         now = self._step + t * self._stride
-        action, extras = self._explorer(self._actor.act(observation), self._noise_left[t], now, self._explorer_state)
+        action, extras = self._explorer(output, self._noise_left[t], now, self._explorer_state)
         trees.put(rows.observation, at, observation)
         rows.action[at] = action
         for name, value in extras.items():
@@ -94,7 +97,7 @@ class Fragment:
         rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
         for k, kept in enumerate(self._info):
             kept[at] = self._environments.info[:, k]
-        self._statistics.add(self._environments.scores, reward)
+        self._statistics.add(self._environments.scores, reward, self._who)
         self._counters[0] += 1
         self._t = t = self._t + 1
         self._at = t if self._columns is None else (t, self._columns)
@@ -104,9 +107,6 @@ class Fragment:
         if self._t == self._steps and not self.complete:
             self._finish()
         return self.complete
-
-    def _prepare(self) -> None:
-        """Called before noise is drawn."""
 
     def _after_ends(self) -> None:
         """Called after a step in which episodes ended or were lost."""
@@ -119,14 +119,17 @@ class Fragment:
 
     def _follow(self, positions: tuple[int, ...]) -> None:
         """Act for these environments from now on."""
-        whole, first = positions == self._positions, positions == self._collector.everyone[: len(positions)]
+        collector = self._collector
+        whole, first = positions == self._positions, positions == collector.everyone[: len(positions)]
         self._following, self._stepped = positions, None if first else positions
         self._columns = None if whole else np.array([self._positions.index(i) for i in positions])
         self._noise_left = self._noise if whole else self._noise[:, self._columns]
         self._at = self._t if whole else (self._t, self._columns)
-        self._active = self._collector.activate(positions)
-        _, self._explorer, self._explorer_state, self._actor, self._statistics = self._active
-        self._observation = self._collector.observations(positions)
+        self._who = who = slice(len(positions)) if first else np.array(positions)
+        self._explorer = collector.explorer if first else collector.explorer_of_run.of(collector.columns[who])
+        # Of a slice these share the collector's arrays.
+        self._explorer_state, self._state = collector.explorer_state[who], collector.recurrent_state[who]
+        self._observation = collector.observations(positions)
 
     def _end_episodes(self, final: dict[int, Tree], terminated: np.ndarray) -> None:
         for i in sorted(final):
@@ -134,14 +137,19 @@ class Fragment:
             if isinstance(final[i], Lost):
                 self._lost.append(position)
             else:
-                episode = self._collector.end_episode(position, self._statistics, i, not terminated[i])
+                episode = self._collector.end_episode(position, not terminated[i])
                 self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
-            self._explorer_state[i] = np.nan
-            self._statistics.reset(i)
-            self._actor.reset(i)
+            self._explorer_state[i], self._state[i] = np.nan, 0.0
+            self._statistics.reset(position)
 
     def _write_back(self) -> None:
-        self._collector.deactivate(self._active, self._observation, self._following)
+        """Keep in the collector what the environments have come to."""
+        collector, who, observation = self._collector, self._who, self._observation
+        collector.explorer_state[who], collector.recurrent_state[who] = self._explorer_state, self._state
+        if len(self._following) < len(collector.everyone):
+            observation = trees.map(np.copy, collector.observation)
+            trees.put(observation, list(self._following), self._observation)
+        collector.observation = observation
 
     def _finish(self) -> None:
         self._write_back()
@@ -169,7 +177,8 @@ class StepsFragment(Fragment):
             collector.cut(tuple(i for i in self._positions if i not in places))
         ends = EndedEpisodes.of(ended, collector.template().observation)
         collected = rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
-        collector.add_priorities(collected)
+        if collector.actor_priorities:
+            collected.extras["priority"][...] = collector.actor.errors(collected)  # type: ignore[attr-defined]
         return collected
 
     def _after_ends(self) -> None:
@@ -188,13 +197,15 @@ class EpisodesFragment(Fragment):
 
     unfinished: tuple[int, ...]
 
-    def _prepare(self) -> None:
-        collector = self._collector
-        self.unfinished, self._native = self._requested, collector.environments.native
-        collector.clear_priorities(self.rows)
-        self._restarted = collector.take_restarted(self._positions)
-        self._generators = collector.generators(self._positions)
-        self._lengths = np.zeros(len(self._positions), np.int64)
+    def __init__(self, collector: Collector, positions: tuple[int, ...], *more: Any):
+        self.unfinished, self._native = positions, collector.environments.native
+        stepped = collector.everyone if self._native else positions
+        self._restarted = collector.take_restarted(stepped)
+        self._generators = collector.generators(stepped)
+        self._lengths = np.zeros(len(stepped), np.int64)
+        super().__init__(collector, positions, *more)
+        if collector.actor_priorities:  # they are unknown
+            self.rows.extras["priority"].fill(np.nan)
 
     def played(self) -> EpisodeRows:
         """What was collected."""
@@ -378,7 +389,8 @@ class StepsRollout(ABC):
         positions = self._everyone if environments is None else tuple(environments)
         found = self._take_ahead()
         if found is None or not answers(found, steps, [self._columns[i] for i in positions]):
-            self._drop(found)
+            if found is not None:
+                self._drop(found)
             found = self._collect(positions, steps, step, stride or len(positions))
         if upcoming:
             self._begin_steps(upcoming, step + len(found))
@@ -388,7 +400,8 @@ class StepsRollout(ABC):
         """One episode of each environment, to its end; see `protocols.Rollout`. stride: see `collect`."""
         found = self._take_ahead()
         if not isinstance(found, tuple):
-            self._drop(found)
+            if found is not None:
+                self._drop(found)
             found = self._collect_episodes(step, stride or self.environments)
         if ahead:
             self._begin_episodes(step + sum(map(len, found)))
@@ -431,9 +444,8 @@ class StepsRollout(ABC):
         ahead, self._ahead = self._ahead, None
         return ahead
 
-    def _drop(self, ahead: Ahead | None) -> None:
-        if ahead is not None:
-            self.cut()
+    def _drop(self, ahead: Ahead) -> None:
+        self.cut()
 
 
 class InProcess(StepsRollout):

@@ -357,11 +357,10 @@ class Pool(StepsRollout):
         self._await_pending()
         return super()._take_ahead()
 
-    def _drop(self, ahead: Ahead | None) -> None:
-        if ahead is not None:
-            dropped = len(ahead) if isinstance(ahead, Steps) else sum(map(len, ahead))
-            warning = f"{dropped} steps collected ahead are dropped: a different chunk is wanted."
-            self._supervisor.warnings.append(warning)
+    def _drop(self, ahead: Ahead) -> None:
+        dropped = len(ahead) if isinstance(ahead, Steps) else sum(map(len, ahead))
+        warning = f"{dropped} steps collected ahead are dropped: a different chunk is wanted."
+        self._supervisor.warnings.append(warning)
         super()._drop(ahead)
 
     def _request_steps(self, indices: list[int], steps: int, step: int, stride: int) -> Pending:

@@ -18,7 +18,7 @@ from etude.envs import make_environments, make_for_evaluation
 from etude.envs.adapter import task_data
 from etude.envs.faults import explain_error
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.actor import Actor, with_state
+from etude.rollout.actor import Actor
 from etude.rollout.collector import EpisodeStatistics
 from etude.rollout.pool import PortableActor
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
@@ -152,14 +152,18 @@ def evaluate(
     shares = [request.share(int(column)) for column in columns]
     rng, explorer = generator(request.seed, "evaluation"), explorer.of(columns)
     statistics, state = EpisodeStatistics(n, environments.spaces.agents), np.full((n, explorer.state_size), np.nan)
-    stateful = with_state(actor, np.zeros((n, actor.state_size), np.float32))
+    recurrent = np.zeros((n, actor.state_size), np.float32)
     finished: list[list[EpisodeEnd]] = [[] for _ in range(n)]
     observation, cut_off, playing = trees.map(np.array, environments.reset()), 0, list(range(n))
     while playing:
         if stopped():
             return None
         noise = explorer.draw(rng, request.parallel, environments.spaces.action)[columns]
-        choice = explorer(stateful.act(observation), noise, 0, state)
+        if actor.state_size:
+            output, recurrent = actor.act(observation, recurrent)
+        else:
+            output = actor.act(observation)
+        choice = explorer(output, noise, 0, state)
         stepped = list(range(n)) if environments.native else list(playing)
         following, reward, _, truncated, final = environments.step(choice.action[stepped], stepped)
         trees.put(observation, stepped, following)
@@ -173,9 +177,8 @@ def evaluate(
                 episodes, steps = shares[i]
                 if len(finished[i]) >= episodes and sum(end.length for end in finished[i]) >= steps:
                     playing.remove(i)
-            state[i] = np.nan
+            state[i], recurrent[i] = np.nan, 0.0
             statistics.reset(i)
-            stateful.reset(i)
     return Evaluation.of([end for done in finished for end in done], cut_off, statistics.agents)
 
 

@@ -193,9 +193,9 @@ def test_an_episode_that_cannot_be_replayed_is_forgotten():
 
 def test_memory_is_forgotten_where_what_follows_is_no_continuation():
     collector = Collector(Labelled(range(3)), Still(), Counts(), 1)
-    collector._explorer_state[:] = 5
+    collector.explorer_state[:] = 5
     collector.cut()
-    assert np.isnan(collector._explorer_state).all()
+    assert np.isnan(collector.explorer_state).all()
 
 
 def test_columns_of_a_native_simulator_forget_with_the_rows_that_they_lose():
