@@ -68,7 +68,7 @@ class Linear:
     def at(self, step: float, total: int) -> float:
         """The value at a step of a run of `total` steps."""
         if self.steps is None:
-            return self.start + (self.end - self.start) * min(1.0, step / self._last(total))
+            return self.start + (self.end - self.start) * min(1.0, step / max(1.0, self.fraction * total))
         before, value = 0, self.start
         for after, following in ((self.steps, self.end), *self.then):
             if step < after:
@@ -78,14 +78,12 @@ class Linear:
 
     def mean(self, before: int, after: int, total: int) -> float:
         """The mean from one step of a run of `total` steps to a later one."""
-        points = [self._last(total)] if self.steps is None else [self.steps, *(step for step, _ in self.then)]
+        points = (
+            [max(1.0, self.fraction * total)] if self.steps is None else [self.steps, *(step for step, _ in self.then)]
+        )
         ends = [before, *(point for point in points if before < point < after), after]
         areas = ((b - a) * (self.at(a, total) + self.at(b, total)) / 2 for a, b in pairwise(ends))
         return sum(areas) / (after - before)
-
-    def _last(self, total: int) -> float:
-        """Where a fraction of a run ends: not before the first step."""
-        return max(1.0, self.fraction * total)
 
     @property
     def values(self) -> tuple[float, ...]:

@@ -41,7 +41,9 @@ class NumpyEngine:
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         # Where the bound parts hold each weight
-        self._places = {f"{p}.{v}": (part.variables, v) for p, part in parts_of(self._bound).items() for v in part.variables}
+        self._places = {
+            f"{p}.{v}": (part.variables, v) for p, part in parts_of(self._bound).items() for v in part.variables
+        }
         self.largest: int = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
         self._threads = one_thread(self.largest)
 

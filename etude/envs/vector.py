@@ -331,7 +331,16 @@ class LoopEnvironments(NotingEnvironments):
         final: dict[int, Tree] = {}
         last: dict[int, Any] = {}  # the infos of the steps that ended an episode
         legal = self._layout.actions.each(action)
-        self._record(action, places)
+        self._taken += 1
+        if n < len(self._envs):
+            for skipped in set(range(len(self._envs))).difference(places):
+                self._skipped[skipped] += 1
+        if self._replayable:
+            self._log.append((action.copy(), places))
+            if len(self._log) > self._trim_at:
+                oldest = min(self._start)
+                del self._log[: oldest - self._logged]
+                self._logged, self._trim_at = oldest, max(_TRIM, 2 * len(self._log))
         i, result = 0, None
         try:
             for i, (step, act) in enumerate(zip(functions, legal)):  # noqa: B905 (a part may be stepped)
@@ -474,20 +483,6 @@ class LoopEnvironments(NotingEnvironments):
         place = environment_name(self._run_seed, number)
         length = len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
         return FaultLocation(self.name, place, episode, length, seed, self._tasks[i])
-
-    def _record(self, action: np.ndarray, places: Sequence[int]) -> None:
-        self._taken += 1
-        if len(places) < len(self._envs):
-            for i in set(range(len(self._envs))).difference(places):
-                self._skipped[i] += 1
-        if not self._replayable:
-            return
-        self._log.append((action.copy(), places))
-        if len(self._log) > self._trim_at:
-            oldest = min(self._start)
-            del self._log[: oldest - self._logged]
-            self._logged = oldest
-            self._trim_at = max(_TRIM, 2 * len(self._log))
 
     def _actions_of(self, i: int) -> np.ndarray:
         rows = [row[places.index(i)] for row, places in self._log[self._start[i] - self._logged :] if i in places]

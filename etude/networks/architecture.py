@@ -217,30 +217,31 @@ class Architecture:
 
     def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
         for layer in self._trunk:
-            x = self._hidden(values, layer, x, moved)
+            x = self._layer(values, layer, x, moved)
         if not self._heads:
             return x
         outputs = []
         for *hidden, last in self._heads:
             y = x
             for layer in hidden:
-                y = self._hidden(values, layer, y, moved)
-            outputs.append(self._affine(values, last, self._read(values, last, y, moved)))
+                y = self._layer(values, layer, y, moved)
+            outputs.append(self._layer(values, last, y, moved, hidden=False))
         if len(outputs) == 1:
             return outputs[0] if len(self.shape) == 1 else ops.reshape(outputs[0], (-1, *self.shape))
         value = ops.reshape(outputs[0], (-1, 1, *self.shape[1:]))
         advantage = ops.reshape(outputs[1], (-1, *self.shape))
         return value + advantage - ops.mean(advantage, 1, keepdims=True)
 
-    def _hidden(self, values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None) -> Any:
-        y = self._activation(self._affine(values, layer, self._read(values, layer, x, moved)))
+    def _layer(
+        self, values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None, hidden: bool = True
+    ) -> Any:
+        y = x if layer.renorm is None else renormalised(values, layer.renorm, x, moved)
+        y = y if layer.spectral is None else y / largest_singular_value(values, layer, moved)
+        y = self._affine(values, layer, y)
+        if not hidden:
+            return y
+        y = self._activation(y)
         return ops.concatenate([x, y], -1) if layer.skip else y
-
-    @staticmethod
-    def _read(values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None) -> Any:
-        if layer.renorm is not None:
-            x = renormalised(values, layer.renorm, x, moved)
-        return x if layer.spectral is None else x / largest_singular_value(values, layer, moved)
 
     def _features(self, values: Mapping[str, Any], observation: Tree) -> Any:
         features = [convert(at(observation, path) if path else observation) for path, convert in self._vectors]

@@ -124,7 +124,8 @@ class MixedReplay:
         for name, buffer in self.buffers.items():
             rows = batches.index - self._first[name]
             own = (rows >= 0) & (rows < buffer.ring.rows)
-            buffer.selector.update(rows[own], td_error[own], None if ratio is None else ratio[own])
+            if buffer.priorities is not None:
+                buffer.priorities.update(rows[own], td_error[own], None if ratio is None else ratio[own])
 
     def trim(self, keep: int | np.ndarray) -> None:
         """Forget all but the newest `keep` collected rows, counted over all columns."""

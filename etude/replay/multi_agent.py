@@ -58,7 +58,7 @@ class MultiAgentTransitions(DiscountedView):
             status = ring.following_part(STATUS, row)
             last[open_] = np.broadcast_to(row[..., None], acting.shape)[open_]
             turns += open_
-            stop = ((kind != 0) | (ring.until_head(row) == 1))[..., None]
+            stop = ((kind != 0) | (ring.episodes.until_head(row) == 1))[..., None]
             acts = status == ACTING
             # Out of turn there is nothing yet to bootstrap from.
             turns -= open_ & ~acts & ~ended(status)

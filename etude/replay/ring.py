@@ -7,7 +7,7 @@ action chosen for it, the reward, and how the step ended. The next slot of the c
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,25 +77,25 @@ class EpisodeIndex:
         """The rows of n steps from each row on: [n, *rows.shape], and whether there is such a step, bool of that shape.
         From where the episode ends, or the stored rows do, the last row is repeated."""
         steps = np.arange(n).reshape(-1, *[1] * rows.ndim)
-        path = self._ahead(rows, steps)
-        real = steps < self._until_head(rows)
+        path = self.ahead(rows, steps)
+        real = steps < self.until_head(rows)
         real[1:] &= np.logical_and.accumulate(self.kind.take(path[:-1]) == 0)
-        return np.where(real, path, self._ahead(rows, real.sum(0) - 1)), real
+        return np.where(real, path, self.ahead(rows, real.sum(0) - 1)), real
 
     def begins(self, rows: np.ndarray) -> np.ndarray:
         """Whether rows are known to begin an episode: bool. Of the oldest row of a column this may be forgotten."""
-        return self.kind.take(self._ahead(rows, -1)) != 0
+        return self.kind.take(self.ahead(rows, -1)) != 0
 
     def before(self, rows: np.ndarray) -> np.ndarray:
         """How many stored rows of the same episode come before each row."""
         self._follow()
-        stored = self.filled.take(rows % self.environments) - self._until_head(rows)
+        stored = self.filled.take(rows % self.environments) - self.until_head(rows)
         return np.minimum(self._ages.take(rows), stored)
 
     def after(self, rows: np.ndarray) -> np.ndarray:
         """How many stored rows of the same episode come after each row."""
         self._follow()
-        age, most = self._ages.take(rows), self._until_head(rows) - 1
+        age, most = self._ages.take(rows), self.until_head(rows) - 1
 
         def together(distance: np.ndarray | int) -> np.ndarray:
             far = self._ages.take(rows + distance * self.environments, mode="wrap")
@@ -110,10 +110,11 @@ class EpisodeIndex:
             count += reach * together(count + reach)
         return count
 
-    def _ahead(self, rows: np.ndarray, count: int | np.ndarray) -> np.ndarray:
+    def ahead(self, rows: np.ndarray, count: int | np.ndarray = 1) -> np.ndarray:
+        """The flat rows `count` slots later in the same columns."""
         return (rows + count * self.environments) % len(self.kind)
 
-    def _until_head(self, rows: np.ndarray) -> np.ndarray:
+    def until_head(self, rows: np.ndarray) -> np.ndarray:
         """How many stored rows there are from each row to the newest of its column, both included."""
         return (self.head.take(rows % self.environments) - rows // self.environments) % self.slots
 
@@ -126,7 +127,7 @@ class EpisodeIndex:
             self._ages = np.zeros(len(self.kind), np.int32)
         newest = (self.head + np.arange(-times, 0)[:, None]) % self.slots
         rows = newest * self.environments + np.arange(self.environments)  # [times, N]
-        before = self._ahead(rows, -1)
+        before = self.ahead(rows, -1)
         now = np.arange(times)[:, None]
         began = np.where(self.kind.take(before) != 0, now, -1)
         # Where nothing began since, the row before the first of these tells.
@@ -197,6 +198,7 @@ class Ring:
         self.filled: np.ndarray = np.zeros(environments, np.int64)  # [N] rows of each column
         self.written: np.ndarray = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
         self.episodes: EpisodeIndex = EpisodeIndex(self.kind, self.head, self.filled, self.written)
+        self.ahead: Callable[..., np.ndarray] = self.episodes.ahead
         self.version: int = 0  # changes whenever the contents do
         self._columns, self._length, self._even = list(range(environments)), 0, True
 
@@ -255,10 +257,25 @@ class Ring:
     def add(self, steps: Steps) -> Where:
         """Append rows to the columns that `steps` names, over the oldest ones. Returns the flat rows written: all that
         are still stored, where `steps` hold more than the ring does."""
-        times, columns = steps.shape[0], steps.columns.tolist()
-        if times > self.limit:
-            return self._add_in_parts(steps)
-        ended = self._verify(steps)
+        (times, count), columns = steps.terminated.shape, steps.columns.tolist()
+        if times > self.limit:  # the older ones are overwritten at once, but episodes stay whole
+            parts = range((times - 1) % self.limit + 1, times + 1, self.limit)
+            return [self.add(between(steps, max(0, end - self.limit), end)) for end in parts][-1]
+        self.observations.verify(steps)  # what does not fit is refused before anything is changed
+        require_shape(self.action, steps.action, "action")
+        require_shape(self.reward, steps.reward, "reward")
+        for name, array in self.extras.items():
+            if name not in steps.extras:
+                raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
+            require_shape(array, steps.extras[name], name)
+        ended = None  # where, in T * N, episodes ended
+        if np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or len(steps.final_index):
+            ended = np.flatnonzero(steps.terminated | steps.truncated)
+            if ended.tolist() != (steps.final_index[:, 0] * count + steps.final_index[:, 1]).tolist():
+                raise EtudeError(
+                    f"Final observations were given for the rows (t, n) {steps.final_index.tolist()}; expected one for "
+                    f"each that ended an episode, in order: {np.argwhere(steps.terminated | steps.truncated).tolist()}."
+                )
         together = self._even and columns == self._columns
         head = int(self.head[0])
         if together and head + times < self.slots:
@@ -325,14 +342,6 @@ class Ring:
         """The flat rows from each head on that hold no step even in a full ring: [N * frame_stack]."""
         slots = (self.head + np.arange(self.frame_stack)[:, None]) % self.slots
         return (slots * self.environments + np.arange(self.environments)).reshape(-1)
-
-    def ahead(self, rows: np.ndarray, count: int | np.ndarray = 1) -> np.ndarray:
-        """The flat rows `count` slots later in the same columns."""
-        return (rows + count * self.environments) % self.rows
-
-    def until_head(self, rows: np.ndarray) -> np.ndarray:
-        """How many stored rows there are from each row to the newest of its column, both included."""
-        return (self.head[rows % self.environments] - rows // self.environments) % self.slots
 
     def observation(self, rows: np.ndarray) -> Tree:
         """What the actions of these rows were chosen for: [*rows.shape, ...]."""
@@ -454,27 +463,6 @@ class Ring:
         self._even = bool((self.head == self.head[0]).all() and (self.filled == self.filled[0]).all())
         self.version += 1
 
-    def _verify(self, steps: Steps) -> np.ndarray | None:
-        """Refuse what does not fit before anything is changed. Returns where, in T * N, episodes ended: [E]."""
-        self.observations.verify(steps)
-        require_shape(self.action, steps.action, "action")
-        require_shape(self.reward, steps.reward, "reward")
-        for name, array in self.extras.items():
-            if name not in steps.extras:
-                raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
-            require_shape(array, steps.extras[name], name)
-        given = len(steps.final_index)
-        if not (np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or given):
-            return None
-        ended = np.flatnonzero(steps.terminated | steps.truncated)
-        places = steps.final_index[:, 0] * steps.shape[1] + steps.final_index[:, 1]
-        if ended.tolist() != places.tolist():
-            raise EtudeError(
-                f"Final observations were given for the rows (t, n) {steps.final_index.tolist()}; expected one for "
-                f"each that ended an episode, in order: {np.argwhere(steps.terminated | steps.truncated).tolist()}."
-            )
-        return ended
-
     def _release(self, touched: Where) -> None:
         """Forget how episodes ended in these rows."""
         kind = self.kind[touched]
@@ -491,11 +479,3 @@ class Ring:
         rows, pending = rows[open_], pending[open_]
         self.kind[rows] = TRUNCATED
         self.observations.cut(rows, pending)
-
-    def _add_in_parts(self, steps: Steps) -> Where:
-        """Steps of more time than the ring holds: the older ones are overwritten at once, but episodes stay whole."""
-        times = steps.shape[0]
-        where: Where = slice(0, 0)
-        for end in range((times - 1) % self.limit + 1, times + 1, self.limit):
-            where = self.add(between(steps, max(0, end - self.limit), end))
-        return where

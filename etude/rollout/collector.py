@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import CLIPPED, LOG_PROB, RECURRENT_STATE, SAMPLED_ACTION, Choice, EpisodeEnd, Steps, info_extra
+from etude.base.data import CLIPPED, LOG_PROB, RECURRENT_STATE, SAMPLED_ACTION, Choice, EpisodeEnd, info_extra
 from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
 from etude.base.spaces import Box, clipped_to
 from etude.base.trees import Tree

@@ -52,6 +52,7 @@ class Fragment:
     complete: bool
     _t: int  # time steps so far
     _at: Any  # index of the next time step in the rows
+    _state: np.ndarray  # the recurrent states to act on next, [n, M]
 
     def __init__(
         self,

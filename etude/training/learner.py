@@ -29,7 +29,7 @@ from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
-from etude.replay import Buffer, Prioritised, RecordedTerms
+from etude.replay import Buffer, RecordedTerms
 from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
@@ -65,8 +65,8 @@ class Adapting:
 
     def _priorities(self) -> np.ndarray | None:
         """Those of all stored rows; None where rows are drawn without."""
-        if isinstance(self._replay, Buffer) and isinstance(self._replay.selector, Prioritised):
-            return self._replay.selector.all_priorities(self._replay.ring)
+        if isinstance(self._replay, Buffer) and self._replay.priorities is not None:
+            return self._replay.priorities.all_priorities(self._replay.ring)
         return None
 
     def update_schedule(self) -> UpdateSchedule:
@@ -181,17 +181,13 @@ class Learner:
         after: time steps that are collected before.
         """
         ahead, begun = after * self.count, self.progress.begun(self.count)
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected + ahead)
+        stored = len(self.replay) + sum(map(len, self._waiting))
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, stored + ahead)
         if wanted is None:
             return CollectRequest(None)
         if begun or left < self.count:
             return CollectRequest(1, range(begun, min(begun + left, self.count)))
         return CollectRequest(min(wanted, left // self.count))
-
-    @property
-    def _collected(self) -> int:
-        """The rows in the replay, and those that wait to be stored."""
-        return len(self.replay) + sum(map(len, self._waiting))
 
     def take(self, *parts: CollectedSteps) -> None:
         """Rewrite collected steps, store them and count them; those of a part of a rollout once all of it is there, so
@@ -199,9 +195,10 @@ class Learner:
         a rewriter fails, and has then stored and counted nothing."""
         whole = parts
         if self._whole_rollouts:
-            own = [part for part in parts if isinstance(part, Steps)]
-            missing = self.update_schedule.steps_until_update(self.progress.step, self._collected) or 0
-            if sum(map(len, own)) < missing * self.count - self._collected % self.count:
+            own, held = [part for part in parts if isinstance(part, Steps)], len(self.replay)
+            held += sum(map(len, self._waiting))
+            missing = self.update_schedule.steps_until_update(self.progress.step, held) or 0
+            if sum(map(len, own)) < missing * self.count - held % self.count:
                 self._waiting += [part.copied() for part in own]  # workers may share their memory
                 whole = ()
             else:

@@ -366,7 +366,7 @@ def test_rows_that_stay_in_a_trimmed_ring_make_the_batches_that_they_made_before
         ring.add(random_steps(world, rng))
         keep = int(rng.integers(1, 36))
         rows = ring.locate(np.arange(len(ring)))
-        rows = rows[ring.until_head(rows) <= -(-keep // 3)]
+        rows = rows[ring.episodes.until_head(rows) <= -(-keep // 3)]
         weight = np.ones(len(rows), np.float32)
         views = (OneStep(0.9), NStep(0.9, 3), Advantages(0.9, 0.8, value))
         before = [view(ring, rows, weight) for view in views]
