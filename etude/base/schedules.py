@@ -78,9 +78,7 @@ class Linear:
 
     def mean(self, before: int, after: int, total: int) -> float:
         """The mean from one step of a run of `total` steps to a later one."""
-        points = (
-            [max(1.0, self.fraction * total)] if self.steps is None else [self.steps, *(step for step, _ in self.then)]
-        )
+        points = [self.steps or max(1.0, self.fraction * total), *(step for step, _ in self.then)]
         ends = [before, *(point for point in points if before < point < after), after]
         areas = ((b - a) * (self.at(a, total) + self.at(b, total)) / 2 for a, b in pairwise(ends))
         return sum(areas) / (after - before)

@@ -40,10 +40,8 @@ class NumpyEngine:
         self.state_size: int = self.layout.agent.state_size
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
-        # Where the bound parts hold each weight
-        self._places = {
-            f"{p}.{v}": (part.variables, v) for p, part in parts_of(self._bound).items() for v in part.variables
-        }
+        bound = parts_of(self._bound)  # where they hold each weight
+        self._places: Any = {f"{p}.{v}": (part.variables, v) for p, part in bound.items() for v in part.variables}
         self.largest: int = max(map(np.size, self._values.values()), default=0)  # how many numbers one weight has
         self._threads = one_thread(self.largest)
 
@@ -77,7 +75,7 @@ class NumpyEngine:
         self._values |= weights
         for name, value in weights.items():
             variables, key = self._places[name]
-            variables[key] = value  # type: ignore[index]
+            variables[key] = value
 
     def weights(self) -> Weights:
         """The weights by name."""

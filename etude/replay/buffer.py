@@ -13,9 +13,9 @@ from etude.base.checks import Stored
 from etude.base.data import Batch, Steps
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
-from etude.replay.observations import numbers
+from etude.replay.observations import Where, numbers
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.selectors import Prioritised, Selection
+from etude.replay.selectors import Prioritised, Selection, Unprioritised
 
 PORTION = 4096  # rows that are copied at once
 
@@ -137,6 +137,12 @@ class Selector(Protocol):
     def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
         """Importance weights [k, n] of rows just selected, before they are divided by the largest of their batch."""
 
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
+
     def state(self) -> dict[str, Any]: ...
 
     def check_state(self, saved: Stored, stored: int) -> None:
@@ -151,7 +157,6 @@ class Buffer:
 
     def __init__(self, ring: Ring, selector: Selector, view: View, rng: np.random.Generator, fixed: bool = False):
         self.selector: Selector = selector
-        self.priorities: Prioritised | None = selector if isinstance(selector, Prioritised) else None
         self.view: View = view
         self.rng: np.random.Generator = rng
         self.ring: Ring = ring
@@ -164,7 +169,7 @@ class Buffer:
     def share(self, ring: Ring) -> None:
         """Store into this ring of another buffer, and sample from it, in the place of its own; selector, view and
         generator stay. ConfigError where the rings differ, or the selector has to know of every row that is stored."""
-        if self.priorities is not None:
+        if not isinstance(self.selector, Unprioritised):
             raise ConfigError(
                 f"A buffer with the selector {type(self.selector).__name__} cannot share its ring: others store rows "
                 "without a priority there. Sample uniformly (priority_exponent=0)."
@@ -190,15 +195,13 @@ class Buffer:
         """Store steps. Their extra `priority` [T, N], where they have it, is reported as the errors of the new rows,
         but where it is NaN."""
         rows = self.ring.add(steps)
-        if self.priorities is None:
-            return
-        self.priorities.added(self.ring, rows)
+        self.selector.added(self.ring, rows)
         if "priority" in steps.extras:
             errors, new = steps.extras["priority"].reshape(-1), numbers(rows)
             errors = errors[len(errors) - len(new) :]  # the last ones stay, of more steps than the ring holds
             known = ~np.isnan(errors)
             if known.any():
-                self.priorities.update(new[known], errors[known])
+                self.selector.update(new[known], errors[known])
 
     def sample(self, k: int, n: int) -> Batch:
         """k batches of n, stacked: every array is [k, n, ...]. ConfigError where there is nothing to sample from."""
@@ -217,20 +220,18 @@ class Buffer:
 
         To be called before rows are added: those that are overwritten would get the errors of what was there before.
         """
-        if self.priorities is not None:
-            self.priorities.update(batches.index, td_error, ratio)
+        self.selector.update(batches.index, td_error, ratio)
 
     def trim(self, keep: int | np.ndarray) -> None:
         """Forget all but the newest `keep` rows, counted over all columns; or so many of each column, [N]."""
         gone = self.ring.trim(keep)
-        if len(gone) and self.priorities is not None:
-            self.priorities.removed(self.ring, gone)
+        if len(gone):
+            self.selector.removed(self.ring, gone)
 
     def clear(self) -> None:
         """Forget all rows, as on-policy learning does after each phase."""
         self.ring.clear()
-        if self.priorities is not None:
-            self.priorities.removed(self.ring, slice(0, self.ring.rows))
+        self.selector.removed(self.ring, slice(0, self.ring.rows))
 
     def close(self) -> None:
         """Remove the files of a ring in a folder; the buffer must not be used afterwards."""
@@ -253,8 +254,8 @@ class Buffer:
         anew = _begins_anew(self.selector, held["selector"].value)
         if ring is self.ring and not anew:
             self.selector.check_state(held["selector"], stored)
-        elif self.priorities is not None and not anew:
-            self.priorities.check_state(held["selector"], stored, ring.rows)
+        elif isinstance(self.selector, Prioritised) and not anew:
+            self.selector.check_state(held["selector"], stored, ring.rows)
         if not _begins_anew(self.view, held["view"].value):
             self.view.check_state(held["view"])
         check_generator(held["generator"])
@@ -268,15 +269,15 @@ class Buffer:
         if saved is not self.ring:
             self.clear()
             there, here = copy_rows(saved, self.ring)
-            if self.priorities is not None and selected is not None:
-                selected = self.priorities.moved(selected, there, here)
+            if isinstance(self.selector, Prioritised) and selected is not None:
+                selected = self.selector.moved(selected, there, here)
             else:
                 selected = None
-        if selected is not None:
+        if selected is None:
+            self.selector.removed(self.ring, slice(0, self.ring.rows))
+            self.selector.added(self.ring, self.ring.oldest(self.ring.filled))
+        else:
             self.selector.restore(selected)
-        elif self.priorities is not None:
-            self.priorities.removed(self.ring, slice(0, self.ring.rows))
-            self.priorities.added(self.ring, self.ring.oldest(self.ring.filled))
         if not _begins_anew(self.view, state["view"]):
             self.view.restore(state["view"])
         restore_generator(self.rng, state["generator"])

@@ -124,8 +124,7 @@ class MixedReplay:
         for name, buffer in self.buffers.items():
             rows = batches.index - self._first[name]
             own = (rows >= 0) & (rows < buffer.ring.rows)
-            if buffer.priorities is not None:
-                buffer.priorities.update(rows[own], td_error[own], None if ratio is None else ratio[own])
+            buffer.selector.update(rows[own], td_error[own], None if ratio is None else ratio[own])
 
     def trim(self, keep: int | np.ndarray) -> None:
         """Forget all but the newest `keep` collected rows, counted over all columns."""

@@ -3,8 +3,8 @@
 `adjust(hyper)` takes over hyperparameters. `select(ring, k, n, rng)` returns flat rows [k, n] and importance weights
 [k, n], `importance(ring, rows)` their weights before they are divided by the largest of a batch. `added(ring, rows)`
 reports the rows just written (`ring.vacant()` then lists those that were overwritten); `removed(ring, rows)` those that
-were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. Only
-`Prioritised`, which draws by a tree of sums, has these three: others are `Unprioritised`.
+were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. The
+selectors ignore these reports but for `Prioritised`, which draws by a tree of sums.
 """
 
 from __future__ import annotations
@@ -25,13 +25,19 @@ Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] f
 
 
 class Unprioritised(Stateless):
-    """A selector that is not told which rows were added, removed and updated."""
+    """A selector that ignores which rows were added, removed and updated."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
     def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
         """All rows count the same."""
         return np.ones(rows.shape, np.float32)
+
+    def added(self, ring: Ring, rows: Where) -> None: ...
+
+    def removed(self, ring: Ring, rows: Where) -> None: ...
+
+    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
 
     def check_state(self, saved: Stored, stored: int = 0) -> None:
         saved.fields(())

@@ -29,7 +29,7 @@ from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
-from etude.replay import Buffer, RecordedTerms
+from etude.replay import Buffer, Prioritised, RecordedTerms
 from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
@@ -65,8 +65,8 @@ class Adapting:
 
     def _priorities(self) -> np.ndarray | None:
         """Those of all stored rows; None where rows are drawn without."""
-        if isinstance(self._replay, Buffer) and self._replay.priorities is not None:
-            return self._replay.priorities.all_priorities(self._replay.ring)
+        if isinstance(self._replay, Buffer) and isinstance(self._replay.selector, Prioritised):
+            return self._replay.selector.all_priorities(self._replay.ring)
         return None
 
     def update_schedule(self) -> UpdateSchedule:
