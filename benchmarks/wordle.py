@@ -32,6 +32,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from string import ascii_lowercase
 from typing import Any
 
 import measure
@@ -45,37 +46,42 @@ from etude.explore import Sample
 
 FIGURE = Path(__file__).parents[1] / "docs" / "figures" / "wordle.svg"
 SMART, BEST, EPISODES, EXPERTS, FOREVER, PHASE = 0.33, 0.1, 500, 300, 1e9, 50
-METHODS = {"bc": 5, "filtered_bc": 1, "mc": 2, "ilql": 3}  # by their shares of the time
+METHODS = {"bc": 5, "filtered_bc": 1, "mc": 2, "ilql": 3, "dpo": 1, "grpo": 2}  # by their shares of the time
 SMALL = {
-    "network": etude.Transformer(layers=2, width=64, heads=4, feedforward=128, context=37),
-    "batch_size": 64, "learning_rate": etude.Linear(2e-3, 1e-4), "gradient_steps": 50,
+    "network": etude.Transformer(layers=1, width=64, heads=4, feedforward=256, context=37, positions="learned"),
+    "batch_size": 64, "learning_rate": etude.Linear(3e-3, 0.0), "optimizer": etude.optimizers.AdamW(weight_decay=0.1),
+    "gradient_steps": 50,
 }  # fmt: skip
 LARGE = {
     "network": etude.Transformer(layers=4, width=128, heads=4, feedforward=512, context=73),
     "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50, "max_gradient_norm": 1.0,
 }  # fmt: skip
 VALUES = {"beta": 16.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01, "clone": False}
-STEPS = {
-    "words": {"bc": 2_300, "filtered_bc": 500, "mc": 600, "ilql": 900},
-    "letters": {"bc": 20_000, "filtered_bc": 3_000, "mc": 6_000, "ilql": 9_000},
+PREFERRED = {"learning_rate": etude.Linear(3e-4, 0.0), "beta": 0.1}
+PLAYED = {
+    "learning_rate": etude.Linear(1e-3, 0.0), "environments": 64, "group_size": 8, "epochs": 2, "minibatch_size": 64,
+}  # fmt: skip
+OF_DATA = ("batch_size", "gradient_steps")
+STEPS = {  # gradient steps; of grpo, tokens that it says itself
+    "words": {"bc": 3_000, "filtered_bc": 600, "mc": 900, "ilql": 1_200, "dpo": 300, "grpo": 15_000},
+    "letters": {"bc": 20_000, "filtered_bc": 3_000, "mc": 6_000, "ilql": 9_000, "dpo": 3_000, "grpo": 200_000},
 }
 
 
 class Words:
-    """A token for each word, and for each colour in each place of an answer."""
+    """A token for each word, and for each letter of an answer with its colour."""
 
     def __init__(self, words: Sequence[str]):
-        answers = [
-            f" {colour}" if i == 0 else f"{colour}\n" if i == 4 else colour for i in range(5) for colour in "BYG"
-        ]
-        self._texts, self._colours = ("<pad>", "<end>", *words, *answers), 2 + len(words)
-        self._numbers = {word: number for number, word in enumerate(words, 2)}
+        pairs = [letter + colour for letter in ascii_lowercase for colour in "BYG"]
+        self._texts = ("<pad>", "<end>", *words, *pairs)
+        self._numbers = {text: number for number, text in enumerate(self._texts)}
         self.size, self.special = len(self._texts), {"pad": 0, "end": 1}
 
     def encode(self, text: str) -> list[int]:
         if text in self._numbers:
             return [self._numbers[text]]
-        return [self._colours + 3 * i + "BYG".index(colour) for i, colour in enumerate(text.strip())]
+        answer = text.strip()
+        return [self._numbers[answer[i : i + 2]] for i in range(0, len(answer), 2)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self._texts[token] for token in tokens)
@@ -91,7 +97,9 @@ class Game:
     def __call__(self) -> language.TokenEnvironment:
         if self.tokens == "letters":
             return language.TokenEnvironment(language.Wordle(self.words))
-        return language.TokenEnvironment(language.Wordle(self.words), Words(self.words), context=36)
+        return language.TokenEnvironment(
+            language.Wordle(self.words, repeat_letters=True), Words(self.words), context=36
+        )
 
 
 Policy = Callable[[list[str], np.ndarray, np.random.Generator], int]  # (words said, what fits, rng) -> the next word
@@ -99,7 +107,7 @@ Policy = Callable[[list[str], np.ndarray, np.random.Generator], int]  # (words s
 
 def recorded(game: Game, policies: Sequence[tuple[int, Policy]], seed: int) -> etude.offline.Dataset:
     """So many games of each policy, word by word, as `etude.record` has them token by token."""
-    env, rng = language.Wordle(game.words), np.random.default_rng(seed)
+    env, rng = language.Wordle(game.words, repeat_letters=game.tokens == "words"), np.random.default_rng(seed)
     colours = language.RandomMixture(0.0, game.words).colours
     template, played = etude.record(game, 1), []
     env.reset(seed=seed)
@@ -110,7 +118,7 @@ def recorded(game: Game, policies: Sequence[tuple[int, Policy]], seed: int) -> e
             while not over:
                 guess = policy([word for word, *_ in turns], left, rng)
                 answer, reward, over, _, _ = env.step(game.words[guess])
-                code = int(answer.strip().translate(str.maketrans("BYG", "012")), 3)
+                code = int("".join(str("BYG".index(each)) for each in answer if each in "BYG"), 3)
                 left = left[colours.of(guess)[left] == code]
                 turns.append((game.words[guess], answer, reward))
             played.append(turns)
@@ -170,18 +178,21 @@ class Seed:
 
     def run(self, algorithm: str, steps: int, data: Any = None, **changes: Any) -> etude.Run:
         """A run that has learned: for so many steps, or as many as there is time for."""
-        data = self.data if data is None else data
-        given = {"engine": self.options.engine, "device": self.options.device, "seed": self.seed}
-        given |= {**self.settings, **changes}
-        if self.options.seconds < FOREVER:
-            few = dataclasses.replace(data, episodes=data.episodes[:1_000])
-            with etude.Run(algorithm, self.game, data=few, **given) as trial:
-                trial.train(PHASE)
-                began = time.perf_counter()
-                trial.train(2 * PHASE)
-                each = (time.perf_counter() - began) / (2 * PHASE)
-            steps = min(steps, max(1, int(0.9 * (self.until - time.perf_counter()) / each)))
-        run = etude.Run(algorithm, self.game, data=data, **given)
+        given = {"engine": self.options.engine, "seed": self.seed, **self.settings, **changes}
+        given["execution"] = etude.Execution(device=self.options.device)
+        if algorithm == "grpo":
+            run = etude.Run(algorithm, self.game, **{name: given[name] for name in given if name not in OF_DATA})
+        else:
+            data = self.data if data is None else data
+            if self.options.seconds < FOREVER:
+                few = dataclasses.replace(data, episodes=data.episodes[:1_000])
+                with etude.Run(algorithm, self.game, data=few, **given) as trial:
+                    trial.train(PHASE)
+                    began = time.perf_counter()
+                    trial.train(2 * PHASE)
+                    each = (time.perf_counter() - began) / (2 * PHASE)
+                steps = min(steps, max(1, int(0.9 * (self.until - time.perf_counter()) / each)))
+            run = etude.Run(algorithm, self.game, data=data, **given)
         for event in run.steps(steps):
             if self.options.verbose and isinstance(event, Learned):
                 print(event.step, event.losses, event.metrics, flush=True)
@@ -203,7 +214,7 @@ class Seed:
         if name not in METHODS:
             of_words = Seed(dataclasses.replace(self.game, tokens="words"), self.options, self.seed, self.deadline)
             return of_words.adversarial() if name == "adversarial" else self.walks()
-        if name in ("mc", "ilql"):
+        if name not in ("bc", "filtered_bc"):
             self.cloned()
         now, later = time.perf_counter(), [method for method in self.options.only if method in METHODS]
         share = METHODS[name] / sum(METHODS[method] for method in later[later.index(name) if name in later else 0 :])
@@ -215,8 +226,10 @@ class Seed:
             run = self.run("bc", self.steps[name], best=1.0 if name == "bc" else BEST)
             if name == "bc":
                 self._cloned = run.engine.weights()
-        else:
+        elif name in ("mc", "ilql"):
             run = self.run("ilql", self.steps[name], monte_carlo=name == "mc", start_from=self.cloned(), **VALUES)
+        else:
+            run = self.run(name, self.steps[name], start_from=self._cloned, **(PREFERRED if name == "dpo" else PLAYED))
         seconds, processor = time.perf_counter() - began, time.process_time() - used
         found = {"return": self.played(run), "sampled": self.played(run, Sample()), "data": earned}
         return rounded({

@@ -28,8 +28,7 @@ class TokenPolicy(Agent):
     def read_games(self, make: Maker, spaces: Spaces, masks: bool = False) -> None:
         """Make the policy over whole games. masks: whether its network may be one of masked tokens."""
         self.policy: Policy = policy_for(self.config, spaces, BoundedPolicy)
-        outputs, gain = self.policy.outputs, self.policy.gain
-        network = make.tokens(self.config.actor_network, spaces.observation, outputs, gain, masks=masks)
+        network = make.tokens(self.config.actor_network, spaces.observation, self.policy.outputs, masks=masks)
         self.state_size: int = network.state_size
         self.actor: dict[str, Any] = self.policy.around(network, make, None)
 

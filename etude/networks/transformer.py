@@ -38,7 +38,9 @@ class TransformerArchitecture:
     def __init__(self, spec: Transformer, space: Space, outputs: int, gain: float = 1.0):
         self.spec: Transformer = spec
         self._activation = ACTIVATION_FUNCTIONS[spec.before.activation]
-        self._before = Architecture(spec.before, space, spec.width, prefix="before.")
+        # Of a token, one weight alone acts on each number of its embedding, as of a position.
+        gain_before = (space.n / spec.width) ** 0.5 if isinstance(space, Discrete) else 1.0
+        self._before = Architecture(spec.before, space, spec.width, gain=gain_before, prefix="before.")
         self._embedding = list(self._before.layer_units())[-1]
         self._tied = spec.tied and outputs == _tokens(space)
         self._kept = spec.context - 1  # steps

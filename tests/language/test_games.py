@@ -130,6 +130,22 @@ def test_log_probabilities_of_letters_are_those_of_words():
             assert letters.sum() == pytest.approx(math.log(chance), abs=1e-4)
 
 
+def test_answers_that_repeat_letters_say_the_same():
+    words = language.words(20)
+    plain, spelled = language.Wordle(words), language.Wordle(words, repeat_letters=True)
+    plain.reset(seed=3), spelled.reset(seed=3)
+    for guess in (words[0], "zzzzz", words[1], words[2]):
+        (said, *outcome), (told, *same) = plain.step(guess), spelled.step(guess)
+        assert told == " " + "".join(a + b for a, b in zip(guess, said.strip(), strict=True)) + "\n" and outcome == same
+        assert told in spelled.observation_space
+    policy = language.GreedyInformation(words)
+    played = [
+        etude.record(partial(language.Wordle, words, repeat_letters=repeated), 20, policy, Sample(), seed=1)
+        for repeated in (False, True)
+    ]
+    assert np.array_equal(played[0].returns, played[1].returns) and played[0].returns.min() > -6
+
+
 def test_words_are_generated_from_a_seed():
     assert language.words(431) == language.words(431) != language.words(431, seed=1)
     assert len(set(language.words(431))) == 431 and all(len(word) == 5 for word in language.words(431))
