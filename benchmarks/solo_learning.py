@@ -21,7 +21,6 @@ from typing import Any
 import measure
 import numpy as np
 
-from etude.envs import RawActions
 from etude.examples.point import STEPS as POINT_STEPS
 from etude.explore import ByAgent, EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.protocols import Explorer
@@ -99,7 +98,7 @@ def team_return(agent: Any) -> dict[str, float]:
 
 def greedy_returns(agent: Any) -> np.ndarray:
     """What episodes earn with the best actions, without exploration: [EPISODES]."""
-    described = UserEnvironments.of(agent.env, agent.seed, RawActions).describe()
+    described = UserEnvironments.of(agent.env, agent.seed).describe()
     agents = None if described.agents is None else len(described.agents.names)
     engine = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
     return returns_of(agent, engine, best_actions(described))
@@ -107,7 +106,7 @@ def greedy_returns(agent: Any) -> np.ndarray:
 
 def random_returns(agent: Any) -> np.ndarray:
     """What episodes of several agents earn with actions at random: [EPISODES]."""
-    actions = UserEnvironments.of(agent.env, agent.seed, RawActions).describe().agents.actions
+    actions = UserEnvironments.of(agent.env, agent.seed).describe().agents.actions
     uniform = tuple(np.full((1, space.n), 1 / space.n) for space in actions)
     actor = SimpleNamespace(state_size=0, act=lambda observation: uniform)
     return returns_of(agent, actor, ByAgent([SoftmaxPolicy()], actions))
@@ -115,7 +114,7 @@ def random_returns(agent: Any) -> np.ndarray:
 
 def returns_of(agent: Any, actor: Any, explorer: Explorer) -> np.ndarray:
     """The returns of the episodes that judge."""
-    environment, returns = UserEnvironments.of(agent.env, agent.seed, RawActions).single(None), []
+    environment, returns = UserEnvironments.of(agent.env, agent.seed).single(None), []
     for i in range(EPISODES):
         episode = SingleEpisode(environment, actor, explorer, FIRST_RESET + i)
         for _ in episode.steps(10_000):

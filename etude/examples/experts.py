@@ -20,7 +20,6 @@ from etude.base.data import Episode
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import episode_seed
 from etude.base.trees import Tree
-from etude.envs import RawActions
 from etude.solo.environments import UserEnvironments
 
 Policy = Callable[[Tree], Any]  # one observation [...] to one action, in the environment's own units
@@ -30,7 +29,7 @@ def play(policy: Policy, env: Any, episodes: int, seed: int = 0) -> list[Episode
     """Play so many whole episodes. env: as agents hold it in `env`. seed: what each episode's seed comes from."""
     if episodes < 1:
         raise ConfigError(f"play: episodes = {episodes}; expected at least 1.")
-    environment = UserEnvironments.of(env, seed, RawActions).single()
+    environment = UserEnvironments.of(env, seed).single()
     try:
         return [_episode(policy, environment, episode_seed(seed, 0, number)) for number in range(episodes)]
     finally:

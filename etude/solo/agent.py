@@ -23,7 +23,7 @@ from typing import Any, ClassVar
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, MultiDiscrete
-from etude.envs import AdaptedEnvironment, RawActions
+from etude.envs import AdaptedEnvironment
 from etude.explore import AsIs, ByAgent, Greedy
 from etude.protocols import Explorer
 from etude.report import EpisodeLines, draw_episodes, write_film
@@ -390,7 +390,7 @@ def _playing(
     agent: Any, render_mode: str | None = None
 ) -> Iterator[tuple[AdaptedEnvironment, Callable[[int], SingleEpisode]]]:
     """An environment, and what begins an episode of the agent in it from a seed."""
-    environments = UserEnvironments.of(agent.env, agent.seed, RawActions, agent.reward_done_func_ma)
+    environments = UserEnvironments.of(agent.env, agent.seed, agent.reward_done_func_ma)
     described = environments.describe()
     environment = environments.single(render_mode)
     try:

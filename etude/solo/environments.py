@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import cloudpickle
 import gymnasium as gym
@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
-from etude.envs.actions import Actions, ActionScaling, NormalisedActions
+from etude.envs.actions import Actions, RawActions
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.faults import as_flag, explain_reset
 from etude.envs.make import make_any, make_rendering, rendering
@@ -147,55 +147,35 @@ def _as_space(space: Any, what: str = "The space") -> Space:
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
 
 
-@dataclass(frozen=True)
-class MultiAgentSpaces:
-    """The agents of one environment, in the order of its `possible_agents`."""
+class AgentsInOrder(NamedTuple):
+    """The agents of one environment, in the order of its `possible_agents`. actions: all Discrete, or all Box."""
 
     names: tuple[Any, ...]
-    observations: tuple[Space, ...]
-    actions: tuple[Any, ...]  # all Discrete, or all Box
+    actions: tuple[Any, ...]
 
-    @classmethod
-    def of(cls, env: ParallelEnvironment) -> MultiAgentSpaces:
-        """Raises SpaceError where there is no agent, or their actions cannot be joined."""
-        names = tuple(env.possible_agents)
-        refuse_nobody(env, names)
-        spaces = cls(names, tuple(map(env.observation_space, names)), tuple(map(env.action_space, names)))
-        kinds = {type(space) for space in spaces.actions}
-        if kinds not in ({Discrete}, {Box}):
-            each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, spaces.actions, strict=True))
+
+class ParallelAgentsEnvironment(JoinedAgents):
+    """A parallel environment as agents of one's own see it. reward_done: see `AllAgentsStepper`. Raises SpaceError
+    where there is no agent, or their actions cannot be joined."""
+
+    def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None = None):
+        own = tuple(env.possible_agents)
+        refuse_nobody(env, own)
+        self.agents: AgentsInOrder = AgentsInOrder(own, tuple(map(env.action_space, own)))
+        spaces, names = self.agents.actions, tuple(map(str, own))
+        if {type(space) for space in spaces} not in ({Discrete}, {Box}):
+            each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, spaces, strict=True))
             raise SpaceError(
                 f"The actions of all agents are kept in one array, so they must all be Discrete or all be Box; got "
                 f"{each}. Wrap the environment so that its agents have actions of one kind."
             )
-        return spaces
-
-    @property
-    def observation_space(self) -> Dict:
-        """What the agents observe, and which of them have ended."""
-        n = len(self.names)
-        return Dict({AGENTS: Tuple(self.observations), "terminated": MultiBinary(n), "truncated": MultiBinary(n)})
-
-
-class ParallelAgentsEnvironment(JoinedAgents):
-    """A parallel environment as agents of one's own see it.
-
-    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `AllAgentsStepper`.
-    """
-
-    def __init__(
-        self,
-        env: ParallelEnvironment,
-        reward_done: RewardDone | None = None,
-        scaling: ActionScaling = NormalisedActions,
-    ):
-        self.agents: MultiAgentSpaces = (spaces := MultiAgentSpaces.of(env))
-        names = tuple(map(str, spaces.names))
-        actions = {name: Actions(space, scaling) for name, space in zip(names, spaces.actions, strict=True)}
-        seen = zip(names, spaces.observations, strict=True)
-        each = {name: Spaces(observation, actions[name].space) for name, observation in seen}
-        super().__init__(env, AllAgentsStepper(env, reward_done), each, actions)
-        self.observation_space: Dict[Any] = spaces.observation_space
+        seen = tuple(map(env.observation_space, own))
+        actions = {name: Actions(space, RawActions) for name, space in zip(names, spaces, strict=True)}
+        known = {name: Spaces(space, actions[name].space) for name, space in zip(names, seen, strict=True)}
+        super().__init__(env, AllAgentsStepper(env, reward_done), known, actions)
+        n = len(names)
+        ended = {"terminated": MultiBinary(n), "truncated": MultiBinary(n)}
+        self.observation_space: Dict[Any] = Dict({AGENTS: Tuple(seen), **ended})
 
     def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
         seen = tuple(self._seen[name] for name in self.names)
@@ -267,12 +247,6 @@ class EnvironmentInstance:
         self.env: Any = env
         self.name: str = _name(env)
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, EnvironmentInstance) and self.env is other.env
-
-    def __hash__(self) -> int:
-        return id(self.env)
-
     def copied(self) -> Any:
         """Another one like it. Raises ConfigError where it can be neither copied nor pickled."""
         try:
@@ -296,38 +270,43 @@ class EnvironmentInstance:
         self.name, self.env = state["name"], cloudpickle.loads(state["env"])
 
 
-class WrappedEnvironment:
-    """One environment behind Gymnasium's interface, its agents if it has several, and the layout of its rewards."""
+class WrappedEnvironment(NamedTuple):
+    """One environment behind Gymnasium's interface, its agents if it has several, and what to tell the user."""
 
-    def __init__(self, env: Any, name: str, reward_done: RewardDone | None, scaling: ActionScaling):
-        self.agents: MultiAgentSpaces | None = None
-        self.rewards: Rewards = Rewards()
-        self.notes: tuple[str, ...] = ()
+    env: gym.Env[Any, Any]
+    agents: AgentsInOrder | None = None
+    note: str = ""
+
+    @property
+    def rewards(self) -> Rewards:
+        """The layout of its rewards."""
+        return Rewards() if self.agents is None else MultiAgentRewards(self.agents.names)
+
+    @staticmethod
+    def of(env: Any, name: str, reward_done: RewardDone | None) -> WrappedEnvironment:
+        """ConfigError for what is no single environment, and for a function for several agents where there is one."""
         _check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
-            joint = ParallelAgentsEnvironment(env, reward_done, scaling)
-            self.env: gym.Env[Any, Any] = joint
-            self.agents, self.rewards = joint.agents, MultiAgentRewards(joint.agents.names)
-            return
+            joint = ParallelAgentsEnvironment(env, reward_done)
+            return WrappedEnvironment(joint, joint.agents)
         if reward_done is not None:
             raise ConfigError(
                 f"A function for the rewards and dones of several agents was given, and {name} has one agent; expected "
                 "a PettingZoo parallel environment."
             )
-        found = reasons(env)
-        self.env = env
-        if found:
-            self.env = old = OldGymEnvironment(env, name)
-            told = (
-                f"{_name(env)} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as "
-                "terminated, or as truncated where info['TimeLimit.truncated'] is true."
+        if not (found := reasons(env)):
+            return WrappedEnvironment(env)
+        old = OldGymEnvironment(env, name)
+        told = (
+            f"{_name(env)} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as "
+            "terminated, or as truncated where info['TimeLimit.truncated'] is true."
+        )
+        if not old.seeded:
+            told += (
+                " It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of "
+                "one instance may all draw the same numbers."
             )
-            if not old.seeded:
-                told += (
-                    " It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of "
-                    "one instance may all draw the same numbers."
-                )
-            self.notes = (told,)
+        return WrappedEnvironment(old, note=told)
 
 
 class KeptOpen(gym.Env[Any, Any]):
@@ -367,13 +346,12 @@ def _name(env: Any) -> str:
     return str(metadata.get("name", type(getattr(env, "unwrapped", env)).__name__))
 
 
-@dataclass(frozen=True)
-class EnvironmentDescription:
+class EnvironmentDescription(NamedTuple):
     """What is known of environments before any is stepped."""
 
     name: str
     spaces: Spaces  # as the agent sees them
-    agents: MultiAgentSpaces | None  # where there are several agents
+    agents: AgentsInOrder | None  # where there are several agents
     notes: tuple[str, ...]  # to warn the user of, once
 
 
@@ -382,39 +360,31 @@ class UserEnvironments:
     """`make_environments(columns) -> Environments` for an agent's `env`. Sent to workers by cloudpickle.
 
     Environment c of the run is made from entry c modulo their number. An instance is used itself for its own
-    environment, unless `copies` were asked for, and is then never closed; every other environment gets a copy of it.
+    environment, and is then never closed; every other environment gets a copy of it. Actions are in the environment's
+    own units.
 
-    scaling: of Box actions, `RawActions` or `NormalisedActions`. reward_done: see `AllAgentsStepper`.
+    reward_done: see `AllAgentsStepper`.
     """
 
     entries: tuple[EnvironmentSpec | EnvironmentInstance, ...]
     run_seed: int
-    scaling: ActionScaling = NormalisedActions
     reward_done: RewardDone | None = None
-    in_place: frozenset[int] = field(default_factory=frozenset)  # the environments that are an instance itself
 
     @classmethod
-    def of(
-        cls, env: Any, run_seed: int, scaling: ActionScaling = NormalisedActions, reward_done: RewardDone | None = None
-    ) -> UserEnvironments:
+    def of(cls, env: Any, run_seed: int, reward_done: RewardDone | None = None) -> UserEnvironments:
         """Raises ConfigError for what neither is an environment nor could make one."""
         given = list(env) if isinstance(env, list | tuple) else [env]
         if not given:
             raise ConfigError(f"The list of environments is empty; expected {EXPECTED}.")
         entries: list[EnvironmentSpec | EnvironmentInstance] = []
+        instances: dict[int, EnvironmentInstance] = {}  # by identity: the same one, also in another process
         for one in given:  # what a callable makes is checked where it is called
             if isinstance(one, str | type) or (not isinstance(one, Environment) and callable(one)):
                 entries.append(one)
             else:
                 _check_kind(one, f"{one!r}"[:80])
-                entries.append(EnvironmentInstance(one))
-        numbered = reversed(list(enumerate(entries)))
-        first = {id(entry.env): i for i, entry in numbered if isinstance(entry, EnvironmentInstance)}
-        return cls(tuple(entries), run_seed, scaling, reward_done, frozenset(first.values()))
-
-    def copies(self) -> UserEnvironments:
-        """The same, with copies of all instances: for episodes beside training."""
-        return replace(self, in_place=frozenset())
+                entries.append(instances.setdefault(id(one), EnvironmentInstance(one)))
+        return cls(tuple(entries), run_seed, reward_done)
 
     def __call__(self, columns: list[int] | np.ndarray) -> LoopEnvironments:
         """The environments with these numbers in the run."""
@@ -427,13 +397,14 @@ class UserEnvironments:
 
     def describe(self) -> EnvironmentDescription:
         """Look at one environment of each entry. Raises SpaceError where their spaces differ."""
-        different = [i for i, entry in enumerate(self.entries) if entry not in self.entries[:i]]
         seen = []
-        for i in different:
+        for i, entry in enumerate(self.entries):
+            if entry in self.entries[:i]:
+                continue
             wrapped = self._wrap(i)
             environments = self._vectorised([wrapped], [i])
-            name = _entry_name(self.entries[i])
-            seen.append(EnvironmentDescription(name, environments.spaces, wrapped.agents, wrapped.notes))
+            notes = (wrapped.note,) if wrapped.note else ()
+            seen.append(EnvironmentDescription(_entry_name(entry), environments.spaces, wrapped.agents, notes))
             environments.close()
         first = seen[0]
         for other in seen[1:]:
@@ -441,30 +412,27 @@ class UserEnvironments:
                 each = [f"{x.name} has {describe(x.spaces.observation)} and {describe(x.spaces.action)}"
                         for x in (first, other)]  # fmt: skip
                 raise SpaceError(f"All environments of one agent must have the same spaces; {', '.join(each)}.")
-        return replace(first, notes=tuple(dict.fromkeys(text for one in seen for text in one.notes)))
+        return first._replace(notes=tuple(dict.fromkeys(text for one in seen for text in one.notes)))
 
     def single(self, render_mode: str | None = None) -> AdaptedEnvironment:
         """One environment apart from those of the run.
 
         Raises ConfigError where it cannot be made with this `render_mode`.
         """
-        env = _make(self.entries[0], render_mode)
-        wrapped = WrappedEnvironment(env, self.name, self.reward_done, self.scaling)
-        return AdaptedEnvironment(wrapped.env, self.name, self.scaling, wrapped.rewards)
+        env, name = _make(self.entries[0], render_mode), self.name
+        wrapped = WrappedEnvironment.of(env, name, self.reward_done)
+        return AdaptedEnvironment(wrapped.env, name, RawActions, wrapped.rewards)
 
     def _vectorised(self, wrapped: list[WrappedEnvironment], columns: list[int] | np.ndarray) -> LoopEnvironments:
-        made = iter([one.env for one in wrapped])
-        rewards = wrapped[0].rewards
-        return LoopEnvironments(made.__next__, np.asarray(columns), self.run_seed, self.name, self.scaling, rewards)
+        make = iter([one.env for one in wrapped]).__next__
+        return LoopEnvironments(make, np.asarray(columns), self.run_seed, self.name, RawActions, wrapped[0].rewards)
 
     def _wrap(self, column: int) -> WrappedEnvironment:
         entry = self.entries[column % len(self.entries)]
-        in_place = column in self.in_place
-        env = entry.env if in_place and isinstance(entry, EnvironmentInstance) else _make(entry)
-        wrapped = WrappedEnvironment(env, _entry_name(entry), self.reward_done, self.scaling)
-        if in_place:
-            wrapped.env = KeptOpen(wrapped.env)
-        return wrapped
+        own = isinstance(entry, EnvironmentInstance) and self.entries.index(entry) == column
+        made = entry.env if own and isinstance(entry, EnvironmentInstance) else _make(entry)
+        wrapped = WrappedEnvironment.of(made, _entry_name(entry), self.reward_done)
+        return wrapped._replace(env=KeptOpen(wrapped.env)) if own else wrapped
 
 
 def _make(entry: EnvironmentSpec | EnvironmentInstance, render_mode: str | None = None) -> Any:

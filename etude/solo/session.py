@@ -17,14 +17,12 @@ from etude.base.cores import Busy
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros
-from etude.envs import RawActions
 from etude.explore import AsIs, ByAgent, Each
 from etude.protocols import Explorer, ProcessGroup, Rollout
 from etude.replay import Buffer, Hindsight, NStep, OneStep, Ring, Triplets
 from etude.replay.buffer import View
 from etude.replay.ring import Extras
 from etude.rollout import BroadcastRollout, InProcess, Pool, PoolOptions, acting_in_process, buffer_size
-from etude.rollout.state import check_rollout
 from etude.solo.adjusting import Adjuster
 from etude.solo.engines import AgentInterface, check_networks, make_engine, numbers, take_numbers
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
@@ -112,33 +110,19 @@ class Session:
         self.told = False  # of networks that stay as they are
         self.chief: bool = group is None or group.rank == 0
         self.seed: int = seed
-        self._make_environments, self._explorer = make_environments, explorer
-        self._collection: Collection | None = None
-        self._rollout_state: dict[str, Any] | None = None
+        self._make_environments = make_environments
+        self.collection: Collection = Collection(
+            lambda total: explorer, lambda explorer: self._rollout(Options(), explorer), learner.engine.spaces,
+            learner.count, seed,
+        )  # fmt: skip
 
     def open(self, options: Options) -> Collection:
         """What collects with these options; continues where the last one ended."""
-        spaces, count = self.learner.engine.spaces, self.learner.count
-        make_rollout = functools.partial(self._rollout, options)
         # Workers step right after this process acts, where it acts; or act by themselves while it learns.
         acting = 0 if self.learner.engine.exportable else options.workers
         self.learner.engine.busy = Busy(acting, options.workers if self.overlaps(options) else 0)
-        self._collection = Collection(lambda total: self._explorer, make_rollout, spaces, count, self.seed)
-        self._collection.restore(self._rollout_state)
-        return self._collection
-
-    def abort(self) -> None:
-        """Stop collecting without waiting for workers: their open episodes are lost."""
-        if self._collection is not None:
-            self._collection.give_up()
-
-    def close(self) -> None:
-        """Stop collecting, and keep the state of the environments."""
-        if self._collection is not None:
-            try:
-                self._collection.close()
-            finally:
-                self._rollout_state, self._collection = self._collection.state(), None
+        self.collection.collect_with(functools.partial(self._rollout, options))
+        return self.collection
 
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they can act, and may do so with old weights."""
@@ -165,11 +149,10 @@ class Session:
 
     def state(self, replay: bool) -> dict[str, Any]:
         """Arrays and plain data, by component, from which `restore` continues. replay: whether to include it."""
-        rollout = self._rollout_state if self._collection is None else self._collection.state()
         adjusted = self.adjuster.state()
         kept = {"adjusted": adjusted} if adjusted else {}
         policies = {str(i): numbers(policy) for i, policy in enumerate(self.learner.policies)}
-        return {**self.learner.state(replay), "rollout": rollout, "policies": policies, **kept}
+        return {**self.learner.state(replay), "rollout": self.collection.state(), "policies": policies, **kept}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`; CheckpointError, and nothing changed, where it does not fit."""
@@ -180,14 +163,13 @@ class Session:
         for policy in stored["policies"].table().values() if "policies" in stored else ():
             for number in policy.table().values():
                 number.number()
-        if state["rollout"] is not None:
-            check_rollout(stored["rollout"], self.learner.count, self.learner.engine.spaces, {})
+        self.collection.check_state(stored["rollout"], {})
         self.learner.restore(state)
         if "adjusted" in state:
             self.adjuster.restore(state["adjusted"])
         for i, policy in enumerate(self.learner.policies):
             take_numbers(policy, state.get("policies", {}).get(str(i), {}))
-        self._rollout_state = state["rollout"]
+        self.collection.restore(state["rollout"])
 
     def go_on_from_file(self, state: dict[str, Any], warn: Callable[[str], None]) -> None:
         """Continue from what a file held, and warn where a learning rate is not the one that was given."""
@@ -227,7 +209,7 @@ class Session:
 def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], None]) -> Session:
     """Everything that trains an agent. warn: takes warnings of the environment."""
     settings = key.settings
-    environments = UserEnvironments.of(key.environments, seed, RawActions, agent.reward_done_func_ma)
+    environments = UserEnvironments.of(key.environments, seed, agent.reward_done_func_ma)
     described = environments.describe()
     for note in described.notes:
         warn(note)

@@ -110,10 +110,10 @@ class Training:
             if session.group is not None and not _in_all_processes(error):
                 session.group.leave(f"{type(error).__name__}: {error}")
             if isinstance(error, KeyboardInterrupt):
-                session.abort()  # a second Ctrl-C does not wait for workers
+                session.collection.give_up()  # a second Ctrl-C does not wait for workers
             raise
         finally:
-            session.close()
+            session.collection.close()
             history.seconds += learner.progress.seconds - before
         for adjusted in learner.adjusted:  # since the last learning phase
             self._callbacks.report(adjusted)

@@ -11,14 +11,13 @@ from worlds import Counter, Relay
 from etude.base import trees
 from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.base.seeding import episode_seed
-from etude.envs import NormalisedActions, RawActions
 from etude.solo.environments import UserEnvironments
 
 EARLY = {"b": (2, "terminated"), "a": (4, "terminated")}
 
 
-def environments(make, columns=(0,), scaling=NormalisedActions, reward_done=None):
-    return UserEnvironments.of(make, 5, scaling, reward_done)(np.array(columns))
+def environments(make, columns=(0,), reward_done=None):
+    return UserEnvironments.of(make, 5, reward_done)(np.array(columns))
 
 
 def relay(**ends):
@@ -54,18 +53,14 @@ def test_discrete_agents_act_together_as_one_multi_discrete():
 BOXES = {"b": Box(0, 4, (2,), np.float32), "a": Box(-1, 3, (1, 1), np.float64)}
 
 
-@pytest.mark.parametrize(
-    ("scaling", "given", "expected"),
-    [(NormalisedActions, [-1, 0, 0.5], ([0, 2], [[2]])), (RawActions, [-1, 3, 0.5], ([0, 3], [[0.5]]))],
-)
-def test_box_agents_act_together_as_one_flat_box(scaling, given, expected):
+def test_box_agents_act_together_as_one_flat_box():
     env = Relay(actions=BOXES)
-    made = environments(env, scaling=scaling)
+    made = environments(env)
     assert made.spaces.action.shape == (3,)
     made.reset()
-    made.step(np.array([given], np.float32))
+    made.step(np.array([[-1, 3, 0.5]], np.float32))
     b, a = env.seen[0]["b"], env.seen[0]["a"]
-    assert (b.dtype, b.tolist(), a.dtype, a.tolist()) == (np.float32, expected[0], np.float64, expected[1])
+    assert (b.dtype, b.tolist(), a.dtype, a.tolist()) == (np.float32, [0, 3], np.float64, [[0.5]])
 
 
 def test_actions_of_several_kinds_are_refused_with_the_reason():
@@ -296,7 +291,7 @@ def test_open_episodes_are_replayed_bit_for_bit(make):
 def test_tasks_of_mpe_work_as_they_are(name, continuous):
     module = importlib.import_module(f"mpe2.{name}")
     env = module.parallel_env(continuous_actions=continuous)
-    given = UserEnvironments.of(env, 1, RawActions)
+    given = UserEnvironments.of(env, 1)
     assert given.describe().agents.names == tuple(env.possible_agents)
     made = given([0, 1])  # the second is a copy of the instance
     space, rng = made.spaces.action, np.random.default_rng(0)

@@ -53,24 +53,24 @@ def opened(problem, monkeypatch):
 def test_an_interrupt_while_a_worker_is_waited_for_leaves_nothing_open(monkeypatch):
     session, rollout = opened(KeyboardInterrupt(), monkeypatch)
     with pytest.raises(KeyboardInterrupt):
-        session.close()
+        session.collection.close()
     assert rollout.closed
-    session.close()
+    session.collection.close()
     again = Hanging(None)
     monkeypatch.setattr(session, "_rollout", lambda options, explorer: again)
     session.open(Options()).open(10, {}, INITIAL_VERSION)
-    session.close()
+    session.collection.close()
     assert again.closed
 
 
 def test_a_worker_that_fails_at_the_end_leaves_nothing_open(monkeypatch):
     session, rollout = opened(EnvironmentFault("it failed again and again"), monkeypatch)
-    session.close()
+    session.collection.close()
     assert rollout.closed
 
 
 def test_who_gives_up_asks_no_worker(monkeypatch):
     session, rollout = opened(AssertionError("asked"), monkeypatch)
-    session.abort()
-    session.close()
+    session.collection.give_up()
+    session.collection.close()
     assert rollout.closed

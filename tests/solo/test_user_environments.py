@@ -11,7 +11,6 @@ from worlds import Counter, Old, Relay, Scripted
 
 from etude.base.errors import ConfigError, MissingExtra, SpaceError
 from etude.base.seeding import episode_seed
-from etude.envs import NormalisedActions, RawActions
 from etude.solo.environments import UserEnvironments
 
 
@@ -100,12 +99,17 @@ def test_one_instance_several_times_in_a_list_is_never_stepped_by_two_columns():
     assert env.seeds[-1] == episode_seed(0, 0, 0)
 
 
-def test_copies_leave_the_instance_alone():
+def test_one_to_look_at_leaves_the_instance_alone():
     env = Recorded()
-    given = UserEnvironments.of(env, 0).copies()
-    given(np.arange(2)).reset()
-    given.single().reset(seed=0)
+    UserEnvironments.of(env, 0).single().reset(seed=0)
     assert (env.seeds, env.closed) == ([], 0)
+
+
+def test_one_instance_several_times_in_a_list_is_one_in_a_worker_too():
+    sent = cloudpickle.loads(cloudpickle.dumps(UserEnvironments.of([Recorded()] * 2, 0)))
+    first, second = sent(np.arange(2))._envs
+    assert first.step.__self__ is not second
+    assert isinstance(second, Recorded)  # a copy, which is closed
 
 
 def test_what_can_be_pickled_and_not_copied_is_copied_by_pickling():
@@ -125,10 +129,8 @@ def test_what_can_be_neither_copied_nor_pickled_says_to_give_what_makes_it():
 def test_what_it_is_is_described_before_anything_is_stepped():
     described = UserEnvironments.of("Pendulum-v1", 0).describe()
     assert described.name == "Pendulum-v1"
-    assert described.spaces.action == Box(-1, 1, (1,), np.float32)
+    assert described.spaces.action == Box(-2, 2, (1,), np.float32)
     assert (described.agents, described.notes) == (None, ())
-    own = UserEnvironments.of("Pendulum-v1", 0, RawActions).describe()
-    assert own.spaces.action == Box(-2, 2, (1,), np.float32)
 
 
 def test_what_several_columns_share_is_looked_at_once():
@@ -230,7 +232,7 @@ def test_what_cannot_render_says_how_to_make_it():
 
 
 def test_one_to_look_at_is_stepped_in_the_agent_s_units_and_scored_as_one():
-    pendulum = UserEnvironments.of("Pendulum-v1", 0, RawActions).single()
+    pendulum = UserEnvironments.of("Pendulum-v1", 0).single()
     pendulum.reset(seed=0)
     pendulum.step(np.array([1.5], np.float32))
     assert pendulum.env.unwrapped.last_u == 1.5
@@ -243,7 +245,7 @@ def test_one_to_look_at_is_stepped_in_the_agent_s_units_and_scored_as_one():
 def test_goal_observations_and_trees_pass_as_they_are():
     space = Dict({"observation": Box(-1, 1, (2,), np.float32), "desired_goal": Discrete(3)})
     value = {"observation": np.zeros(2, np.float32), "desired_goal": 1}
-    made = UserEnvironments.of(Scripted(space, reset=lambda seed: (value, {})), 0, NormalisedActions)([0])
+    made = UserEnvironments.of(Scripted(space, reset=lambda seed: (value, {})), 0)([0])
     assert sorted(made.reset()) == ["desired_goal", "observation"]
 
 
