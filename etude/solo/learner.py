@@ -1,6 +1,5 @@
-"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, by a regime
-that says which old transitions it samples and drops. What it samples become the arguments of the agent's
-`action(s)` and `__call__(s, a, next_s, r, d)`.
+"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, as the settings
+say. What it samples become the arguments of the agent's `action(s)` and `__call__(s, a, next_s, r, d)`.
 
 r is the reward, over several steps the discounted sum. d is the share of gamma that the next value loses: for one
 step, 1 where the episode terminated, else 0, also where it was truncated; for m steps, 1 - gamma**(m - 1) where the
@@ -41,11 +40,10 @@ from etude.base.trees import Tree
 from etude.explore import EpsGreedyQPolicy, MaxBoltzmannQPolicy
 from etude.networks.dense import DenseActor
 from etude.protocols import Explorer, Weights
-from etude.replay import Buffer, Passes, Prioritised, Uniform
-from etude.replay.buffer import Selector
+from etude.replay import Buffer
 from etude.rollout import FollowingActor
 from etude.solo.callbacks import Callbacks
-from etude.solo.settings import Options, Settings, Trimming, cut
+from etude.solo.settings import Options, Settings, Trimming
 from etude.training.learner import add_to_means
 from etude.training.schedule import RunProgress, check_progress
 
@@ -196,85 +194,13 @@ def acting_in_worker(actor: DenseActor, policies: Sequence[Any]) -> FollowingAct
     return FollowingActor(copy.deepcopy(actor), partial(follow_epsilons, policies))
 
 
-WINDOWS = ("window_size", "window_size_")
 MOST_MINIBATCHES = 64  # in one call of the engine
-
-
-@dataclass(frozen=True)
-class Regime:
-    """How the learner and the rollout treat old transitions.
-
-    selector: makes the selector of the replay, given the rows of its ring. reports: what the loss says of each example,
-        of which the replay makes priorities; () without them. windows: the options that limit the replay; the first
-        that is set counts. drop: called after each call of `update_param`, where transitions are those of the old
-        policy, which stays fixed during a learning phase; None: they are of any policy, and stay.
-    """
-
-    selector: Callable[[int], Selector]
-    reports: tuple[str, ...] = ()
-    windows: tuple[str, ...] = WINDOWS
-    drop: Callable[[Buffer, Options], None] | None = None
-
-    @property
-    def at_once(self) -> int:
-        """Minibatches that are drawn together; 1 where each depends on the errors of those before."""
-        return 1 if self.reports else MOST_MINIBATCHES
-
-    @property
-    def may_overlap(self) -> bool:
-        """Whether workers may act with weights that are older than those that learn."""
-        return self.drop is None
-
-    def trimming(self, options: Options) -> Trimming:
-        """What is dropped when transitions are stored."""
-        return Trimming(options.first(*self.windows), options.clearing_freq)
-
-    def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """Drop what belongs to the policy before."""
-        if self.drop is not None:
-            self.drop(buffer, options)
-
-    def update_priorities(self, buffer: Buffer, batches: Batch, update: Update) -> None:
-        """Set the priorities of batches to what their loss reported."""
-        if not self.reports:
-            return
-        reported = {"TD": update.td_error, "ratio": update.ratio}
-        errors = [error for name in self.reports if (error := reported[name]) is not None]
-        if len(errors) < len(self.reports):
-            names = ", ".join(self.reports)
-            raise ConfigError(
-                f"PR=True draws transitions by what the loss reports, and it did not report {names}. Call "
-                f"self.prioritized_replay.update({names}) in __call__, with one number per example each."
-            )
-        buffer.update(batches, *errors)
-
-
-def regime_of(settings: Settings) -> Regime:
-    """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
-    as priorities choose what to learn from and ratios correct it: without a window, to the newer half."""
-
-    def cut_to_window(buffer: Buffer, options: Options) -> None:
-        window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
-        cut(buffer, 0.5 if window is None else window)
-
-    every_transition = settings.num_updates is None
-    drawn: Callable[[int], Selector] = lambda rows: Passes() if every_transition else Uniform()  # noqa: E731
-    by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
-    if settings.PPO and settings.PR:
-        by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
-        return Regime(by_both, ("TD", "ratio"), drop=cut_to_window)
-    if settings.PPO:
-        return Regime(drawn, drop=lambda buffer, options: buffer.clear())
-    if settings.PR:
-        return Regime(partial(by_error, mix=1.0), ("TD",), ("window_size_pr", *WINDOWS))
-    return Regime(drawn)
 
 
 class EpisodeLearner:
     """Learns after every collection: `num_updates` minibatches, or as many as make one pass over the replay.
 
-    regime: what is sampled and what is dropped. count: environments. hyper: what views read (gamma). rng: picks columns
-        of the ring, with `random`.
+    count: environments. hyper: what views read (gamma). rng: picks columns of the ring, with `random`.
     """
 
     explores_anew = False  # layers are the user's, and so is their noise
@@ -282,7 +208,6 @@ class EpisodeLearner:
     def __init__(
         self,
         settings: Settings,
-        regime: Regime,
         engine: Any,
         buffer: Buffer,
         count: int,
@@ -290,7 +215,6 @@ class EpisodeLearner:
         rng: np.random.Generator,
     ):
         self.settings: Settings = settings
-        self.regime: Regime = regime
         self.engine: Any = engine
         self.buffer: Buffer = buffer
         self.count: int = count
@@ -313,7 +237,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming: Trimming = self.regime.trimming(options)
+        self.trimming: Trimming = self.settings.trimming(options)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -381,7 +305,7 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += 1
             before = len(self.buffer)
-            self.regime.after_target_update(self.buffer, self.options)
+            self.settings.after_target_update(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
@@ -413,7 +337,7 @@ class EpisodeLearner:
         before, now = self._followed, (self.progress.step, self.batches + minibatches)
         each = self.count_of("update_steps"), self.count_of("update_batches")
         due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
-        made = due if self.regime.drop is None else min(due, minibatches, 1)  # of neither, every minibatch makes one
+        made = due if not self.settings.PPO else min(due, minibatches, 1)  # of neither, every minibatch makes one
         if made or not due:
             self._followed = now
         return made
@@ -428,13 +352,14 @@ class EpisodeLearner:
             if not drawn or (self.hyper(), self._count("batch")) != drawn_for:
                 drawn_for = self.hyper(), self._count("batch")
                 self.buffer.view.adjust(self.hyper())
-                together = min(self.regime.at_once, end - done)  # as generators of views go on by calls
+                # Those that depend on the errors of the ones before are drawn one by one
+                together = 1 if self.settings.reports else min(MOST_MINIBATCHES, end - done)
                 batches = self.buffer.sample(together, self._count("batch"))
                 drawn = [batches] if together == 1 or not each_batch else _apart(batches)
             batches = drawn.pop(0)
             k = len(batches.weight)
             update = self.engine.learn(batches, {})
-            self.regime.update_priorities(self.buffer, batches, update)
+            self._update_priorities(batches, update)
             add_to_means(means, update.losses, k, total)
             means["loss"] = float(np.mean([means[name] for name in update.losses]))
             if each_batch:
@@ -442,6 +367,19 @@ class EpisodeLearner:
             done += k
             self.batches += k
         return end
+
+    def _update_priorities(self, batches: Batch, update: Update) -> None:
+        """Set the priorities of batches to what their loss reported."""
+        names = self.settings.reports
+        found = {"TD": update.td_error, "ratio": update.ratio}
+        errors = [error for name in names if (error := found[name]) is not None]
+        if len(errors) < len(names):
+            raise ConfigError(
+                f"PR=True draws transitions by what the loss reports, and it did not report {', '.join(names)}. Call "
+                f"self.prioritized_replay.update({', '.join(names)}) in __call__, with one number per example each."
+            )
+        if errors:
+            self.buffer.update(batches, *errors)
 
     def follow_moments(self) -> bool:
         """There is no normaliser."""

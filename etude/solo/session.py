@@ -37,7 +37,6 @@ from etude.solo.learner import (
     is_goal_space,
     learns_rewards,
     of_each_time,
-    regime_of,
     split_output,
 )
 from etude.solo.settings import Options, Settings
@@ -75,16 +74,19 @@ class SessionKey:
         return cls(settings, agent.env, count, optimizers, options.jit_compile, strategy)
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, SessionKey):
-            return NotImplemented
-        same_objects = self.environments is other.environments and self.strategy is other.strategy
-        same_objects = same_objects and self.trains_with(other)
-        mine, others = ((key.settings, key.count, key.jit_compile) for key in (self, other))
-        return same_objects and mine == others
+        return isinstance(other, SessionKey) and self._compared == other._compared
 
-    def trains_with(self, other: SessionKey) -> bool:
-        """Whether the optimizers are the same objects."""
-        return [id(one) for one in self.optimizers] == [id(one) for one in other.optimizers]
+    @property
+    def _compared(self) -> tuple[Any, ...]:
+        """Objects of the user's are the same, or they are others."""
+        return (
+            self.settings, self.count, self.jit_compile, self.optimizer_ids, id(self.environments), id(self.strategy)
+        )  # fmt: skip
+
+    @property
+    def optimizer_ids(self) -> list[int]:
+        """Which objects the optimizers are."""
+        return [id(one) for one in self.optimizers]
 
 
 class Session:
@@ -127,7 +129,7 @@ class Session:
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they can act, and may do so with old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
-        return can and options.parallel_store_and_training and self.learner.regime.may_overlap
+        return can and options.parallel_store_and_training and not self.learner.settings.PPO
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         """Steps the environments in the chief, in its own process or in workers; the others get the same steps."""
@@ -193,7 +195,7 @@ class Session:
             return "it is of other environments, or of another number of processes"
         if before.pool_folder is not None:
             return "its folder goes to a new one"
-        if not alike.trains_with(key):
+        if alike.optimizer_ids != key.optimizer_ids:
             state["engine"] |= {"optimizers": self.learner.engine.state()["optimizers"]}
         if before.explorer is not now.explorer or before.epsilon != now.epsilon:
             del state["policies"]
@@ -216,7 +218,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     spaces, agents = described.spaces, described.agents
     _check_agents(settings, described)
     check_networks(agent, warn)
-    learned, regime = learns_rewards(agent, settings), regime_of(settings)
+    learned = learns_rewards(agent, settings)
     gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
     view, convert = _view(agent, settings, described, gamma(), seed)
     replicas = engines.strategy_replicas(key.strategy)
@@ -241,9 +243,9 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
         folder = str(Path(folder) / f"worker{group.rank}")
     size = max(settings.pool_size, -(-settings.batch // key.count) * key.count)  # every column has as many rows
     ring = Ring(spaces, size, key.count, extras, reward_shape=() if several is None else (several,), folder=folder)
-    buffer = Buffer(ring, regime.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
+    buffer = Buffer(ring, settings.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
-    learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
+    learner = EpisodeLearner(settings, engine, buffer, key.count, hyper, generator(seed, "spread"))
     learner.before_phase = lambda: agent.adjust_func and agent.adjust_func()
     given = settings.explorer
     policies: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]

@@ -6,14 +6,14 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.protocols import Explorer
-from etude.replay import Buffer
+from etude.replay import Buffer, Passes, Prioritised, Selector, Uniform
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,37 @@ class Settings:
         """The policy or the noise, whichever was given."""
         return self.noise if self.policy is None else self.policy
 
+    # -- how old transitions are treated -------------------------------------------------------------------------------
 
+    @property
+    def reports(self) -> tuple[str, ...]:
+        """What the loss says of each example, of which the replay makes priorities; () without them."""
+        return ("TD", "ratio")[: self.PR + (self.PR and self.PPO)]
+
+    def selector(self, rows: int) -> Selector:
+        """What chooses rows of a ring of so many."""
+        if not self.PR:
+            return Passes() if self.num_updates is None else Uniform()
+        of_ratios = {"initial_ratio": self.initial_ratio, "mix": self.lambda_} if self.PPO else {"mix": 1.0}
+        return Prioritised(rows, alpha=self.alpha, initial_error=self.initial_TD, **of_ratios)
+
+    def trimming(self, options: Options) -> Trimming:
+        """What is dropped when transitions are stored."""
+        own = ("window_size_pr",) if self.PR and not self.PPO else ()
+        return Trimming(options.first(*own, *WINDOWS), options.clearing_freq)
+
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
+        """Drop the transitions of the policy before, which with PPO has stayed fixed during a learning phase. With PR
+        the replay is only cut, as priorities choose what to learn from and ratios correct it: without a window, to the
+        newer half."""
+        if self.PPO and self.PR:
+            window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
+            cut(buffer, 0.5 if window is None else window)
+        elif self.PPO:
+            buffer.clear()
+
+
+WINDOWS = ("window_size", "window_size_")
 _IN_ORDER = ("global_batch_size", "optimizer", "strategy", "episodes")
 
 
@@ -175,8 +205,7 @@ def strategy_arguments(arguments: tuple[Any, ...], named: dict[str, Any]) -> tup
 WindowFunction = Callable[[int], "int | None"]  # from the number of a process to how many of its oldest rows to drop
 
 
-@dataclass(frozen=True)
-class ProcessWindows:
+class ProcessWindows(NamedTuple):
     """What each process of the pool drops of its own part."""
 
     function: WindowFunction
@@ -211,18 +240,13 @@ class Trimming:
     every: int | None = None
 
     def __post_init__(self) -> None:
-        _check_window("window", self.window)
-        if self.every is not None:
-            checks.counts(self, "every")
-            if self.window is None:
-                raise ConfigError("clearing_freq says how often the pool is cut; give window_size, what to keep of it.")
+        if self.every is not None and self.window is None:
+            raise ConfigError("clearing_freq says how often the pool is cut; give window_size, what to keep of it.")
 
     def after_storing(self, buffer: Buffer, rows: int, stored: int) -> None:
         """Cut the replay where that is due; `rows` of the `stored` ones are new."""
-        if self.window is None:
-            return
         due = buffer.full if self.every is None else (stored - rows) // self.every != stored // self.every
-        if due:
+        if due and self.window is not None:
             cut(buffer, self.window)
 
 
@@ -273,8 +297,15 @@ class Options:
         checks.counts(self, *(name for name in optional if getattr(self, name) is not None))
         if self.p is not None and self.p < 0:
             raise ConfigError(f"train: p = {self.p}; expected the episodes between two lines, 0 for none, or None.")
-        for name in ("window_size", "window_size_", "window_size_ppo", "window_size_pr"):
-            _check_window(name, getattr(self, name))
+        for name in (*WINDOWS, "window_size_ppo", "window_size_pr"):
+            window = getattr(self, name)
+            if window is None or callable(window):
+                continue
+            if isinstance(window, bool) or not (0 < window <= 1 if isinstance(window, float) else window >= 1):
+                raise ConfigError(
+                    f"{name} = {window!r}; expected how many transitions to keep (an int), the fraction to keep (a "
+                    "float from 0 to 1), or a function from how many there are to how many to keep."
+                )
 
     @property
     def workers(self) -> int:
@@ -329,14 +360,3 @@ def cut(buffer: Buffer, window: Window) -> None:
         buffer.trim(max(1, int(held * window)))
     else:
         buffer.trim(min(window, held))
-
-
-def _check_window(name: str, window: Window) -> None:
-    if window is None or callable(window) or isinstance(window, ProcessWindows):
-        return
-    fraction = isinstance(window, float)
-    if isinstance(window, bool) or not (0 < window <= 1 if fraction else window >= 1):
-        raise ConfigError(
-            f"{name} = {window!r}; expected how many transitions to keep (an int), the fraction to keep (a float from "
-            "0 to 1), or a function from how many there are to how many to keep."
-        )

@@ -17,7 +17,7 @@ from etude.base.events import Collected, Event, Finished, Saved, Warned
 from etude.base.interrupt import obeying_signals
 from etude.protocols import ProcessGroup, Weights
 from etude.solo.callbacks import Callbacks, EndTraining
-from etude.solo.engines import learning_rates, load_weights, weights
+from etude.solo.engines import load_weights, weights
 from etude.solo.session import Session, SessionKey
 from etude.solo.settings import Options, StrategyArguments
 from etude.training.loop import Loop
@@ -269,20 +269,3 @@ def plain_attributes(each: Any) -> dict[str, Any]:
         return isinstance(value, _PLAIN) or type(value).__module__.partition(".")[0] == "numpy"
 
     return {name: copy.deepcopy(value) for name, value in vars(each).items() if plain(value)}
-
-
-class LearningRates:
-    """All learning rates of some optimizers of an agent: the first one as it is set, the others in the same ratio to
-    it."""
-
-    def __init__(self, framework: str, optimizers: Sequence[Any]):
-        self._rates = learning_rates(framework, optimizers)
-        self.first: float = self._rates[0].read()
-        if self.first <= 0:
-            raise ConfigError(f"The first learning rate of the optimizers is {self.first}; expected a number above 0.")
-        self._ratios = [one.read() / self.first for one in self._rates]
-
-    def set(self, rate: float) -> None:
-        """Learn with this rate from the next update on."""
-        for one, ratio in zip(self._rates, self._ratios, strict=True):
-            one.write(rate * ratio)

@@ -10,7 +10,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.protocols import Weights
-from etude.solo.engines.engine import AgentInterface, AgentVariables, OptimizerSetting, UserAgentEngine
+from etude.solo.engines.engine import AgentInterface, AgentVariables, UserAgentEngine
 from etude.solo.engines.user_agent import find, holds, numbers, take_numbers
 
 
@@ -116,17 +116,6 @@ def variables_of(agent: Any) -> AgentVariables:
     return _kind(agent)(agent)
 
 
-def learning_rates(framework: str, optimizers: Sequence[Any]) -> list[OptimizerSetting]:
-    """All learning rates of some optimizers; ConfigError for one that follows a schedule."""
-    if framework == "torch":
-        from etude.solo.engines.torch import learning_rates as of_groups
-
-        return [rate for optimizer in optimizers for rate in of_groups(optimizer)]
-    from etude.solo.engines.keras import learning_rate
-
-    return [learning_rate(optimizer) for optimizer in optimizers]
-
-
 def backend_of(agent: Any) -> str | None:
     """What Keras runs on in this process, for an agent that is written in it; else None."""
     if agent.framework == "torch":
@@ -148,7 +137,7 @@ def _kind(agent: Any) -> type[AgentVariables]:
 
 
 __all__ = [
-    "AgentInterface", "UserAgentEngine", "acting_engine", "backend_of", "check_networks", "learning_rates",
+    "AgentInterface", "UserAgentEngine", "acting_engine", "backend_of", "check_networks",
     "load_parameters", "load_weights", "make_engine", "numbers", "parameters", "take_numbers", "variables_of",
     "weights", "without_variables",
 ]  # fmt: skip

@@ -22,7 +22,7 @@ from etude.base.trees import Tree
 from etude.engines.updates import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
-from etude.solo.engines.user_agent import check_trained, each, find, flat
+from etude.solo.engines.user_agent import check_trained, each, find, flat, single
 
 _OBSERVATIONS = 64
 _BOUND = "clipnorm of Keras's optimizers; in PyTorch optimizer.register_step_pre_hook with clip_grad_norm_"
@@ -196,20 +196,16 @@ class UserAgentEngine:
 
     # -- what the classes derived write --------------------------------------------------------------------------------
 
-    def _act(self, observation: Any) -> Any:
-        """What `action` returns for [N, ...] arrays, in NumPy."""
-        raise NotImplementedError
-
-    def _rewards(self, arguments: Any) -> Any:
-        """What `reward_model` returns for these arguments, trees of [N, ...] arrays, in NumPy."""
+    def _evaluate(self, method: str, inputs: Any) -> Any:
+        """What `action`, or `reward_model`, returns for trees of [N, ...] arrays, in NumPy."""
         raise NotImplementedError
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         """k gradient steps: (losses [k, L], td_error [k, B], ratio [k, B])."""
         raise NotImplementedError
 
-    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        """Those of each of k batches, by name, at the present values of the variables."""
+    def _gradients(self, row: Any, jit_compile: bool) -> list[list[np.ndarray]]:
+        """Those of each optimizer's variables at one batch, (arguments, weight), and the present values of all."""
         raise NotImplementedError
 
     def _explanation(self, method: str, problem: Exception) -> Exception | None:
@@ -219,9 +215,11 @@ class UserAgentEngine:
     def _prepare(self, arguments: Any) -> None:
         """Make variables that networks make at their first call, from the arguments [k, B, ...] of batches."""
 
-    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+    def optimizer_settings(self, name: str, of_all: bool = False) -> list[OptimizerSetting]:
         """`learning_rate`, `weight_decay`, `beta1` or `beta2` of each optimizer that has it as a number. What is
-        written is learned with from then on; the loss is traced anew at the first such change alone."""
+        written is learned with from then on; the loss is traced anew at the first such change alone.
+
+        of_all: of learning rates, raise ConfigError for one that follows a schedule."""
         raise NotImplementedError
 
     def update_param(self) -> None:
@@ -244,14 +242,15 @@ class UserAgentEngine:
     def act(self, observation: Tree) -> Any:
         """What `action` returns for observations [N, ...], in NumPy arrays; with several agents, a tuple. Actions with
         the axes of the environment's are flattened, as all actions are."""
-        return trees.map(_flattened, self._act(self._interface.convert(observation)))
+        return trees.map(_flattened, self._evaluate("action", self._interface.convert(observation)))
 
     def rewards(self, *arguments: Any) -> np.ndarray:
         """What `reward_model` returns for trees of arrays [k, B, ...], in one call with [k * B, ...]: [k, B] float32.
         Nothing is differentiated. Raises ConfigError where it does not return one number for each row."""
         shape = np.shape(arguments[-1])[:2]
         n = shape[0] * shape[1]
-        found = np.asarray(self._rewards(each(lambda x: x.reshape(n, *x.shape[2:]), arguments)))
+        inputs = each(lambda x: x.reshape(n, *x.shape[2:]), arguments)
+        found = np.asarray(self._evaluate("reward_model", inputs))
         if found.size != n:
             raise ConfigError(
                 f"{type(self.agent).__name__}.reward_model returned shape {found.shape} for {n} steps; expected one "
@@ -277,7 +276,12 @@ class UserAgentEngine:
         """What each of k batches alone would train with, by name. Nothing is changed. jit_compile: for TensorFlow."""
         arguments, variables = self._arguments(batches), self.variables
         before = self.weights(set(variables.names) - set(variables.trained))  # running statistics, generators
-        found = self._gradients(arguments, batches.weight, jit_compile)
+        found = []
+        for i in range(len(batches.weight)):
+            row = each(lambda x, i=i: single(x[i]), (arguments, batches.weight))  # type: ignore[misc]
+            with self._explained("__call__"):
+                groups = self._gradients(row, jit_compile)
+            found.append({f"{i}.{j}": one for i, group in enumerate(groups) for j, one in enumerate(group)})
         variables.write(before)
         return found
 

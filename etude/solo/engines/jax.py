@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -13,18 +12,15 @@ import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
 from etude.base.errors import ConfigError
-from etude.protocols import Weights
 from etude.solo.engines.keras import KerasAgentEngine, length, next_power, padded
 from etude.solo.engines.user_agent import (
     Compiled,
     MakeCopy,
     PriorityRecorder,
-    by_name,
     each,
     no_gradient,
     not_traceable,
     read_losses,
-    single,
 )
 
 _NEEDS_NUMBERS = (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError)
@@ -59,11 +55,10 @@ class JaxAgentEngine(KerasAgentEngine):
         device = next(iter(variable.value.devices()))
         return "cpu" if device.platform == "cpu" else f"cuda:{device.id}"
 
-    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+    def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         n = length(inputs)
         values = [variable.value for variable in (*self.trained, *self.others)]
-        with self._explained(method):
-            output, moved = compiled(values, padded(inputs, next_power(n)))
+        output, moved = compiled(values, padded(inputs, next_power(n)))
         self._put(moved)
         return each(lambda x: np.array(x)[:n] if np.ndim(x) else np.array(x), output)
 
@@ -86,14 +81,9 @@ class JaxAgentEngine(KerasAgentEngine):
         self._put(moved)
         return tuple(None if x is None else np.array(x)[:k] for x in records)
 
-    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+    def _gradients(self, row: Any, jit_compile: bool) -> list[list[np.ndarray]]:
         values = tuple([variable.value for variable in part] for part in (self.trained, self.others))
-        found = []
-        for i in range(len(weight)):
-            row = each(single, each(operator.itemgetter(i), (arguments, weight)))
-            with self._explained("__call__"):
-                found.append(self._differentiating[jit_compile](values, row))
-        return [by_name([[np.array(one) for one in group] for group in gradients]) for gradients in found]
+        return [list(map(np.array, group)) for group in self._differentiating[jit_compile](values, row)]
 
     def _compile_gradients(self, jit: bool, copy: MakeCopy) -> Callable[..., Any]:
         def differentiate(values: Any, row: Any, hyper: Any) -> Any:

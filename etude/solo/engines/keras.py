@@ -23,7 +23,7 @@ from etude.solo.engines.user_agent import (
     Compiled,
     MakeCopy,
     PriorityRecorder,
-    acted,
+    called,
     each,
     find,
     grouped,
@@ -167,7 +167,7 @@ class KerasAgentEngine(UserAgentEngine):
         self, agent: Any, optimizers: Sequence[Any], interface: AgentInterface, jit_compile: bool, replicas: Any = None
     ):
         variables, example = KerasVariables(agent, replicas), zeros(interface.spaces.observation, 2)
-        variables.build(lambda: acted(agent, tensors(interface.convert(example)), interface.agents))
+        variables.build(lambda: called(agent, "action", tensors(interface.convert(example)), interface.agents))
         super().__init__(variables, grouped(agent, optimizers, keras.Variable), optimizers, interface)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
             _build(optimizer, group, variables)
@@ -180,8 +180,8 @@ class KerasAgentEngine(UserAgentEngine):
     def _forget(self) -> None:
         """Compile anew: variables were added."""
         agent, agents = self.agent, self._interface.agents
-        self._acting = Compiled(agent, partial(self._compile, lambda own, s: acted(own, s, agents)))
-        self._rewarding = Compiled(agent, partial(self._compile, lambda own, given: own.reward_model(*given)))
+        calls = {name: lambda own, x, name=name: called(own, name, x, agents) for name in ("action", "reward_model")}
+        self._evaluating = {name: Compiled(agent, partial(self._compile, call)) for name, call in calls.items()}
         self._learning: dict[Any, Compiled] = {}  # by the constants of the optimizers
         self._differentiating = {jit: Compiled(agent, partial(self._compile_gradients, jit)) for jit in (True, False)}
 
@@ -204,19 +204,16 @@ class KerasAgentEngine(UserAgentEngine):
         """The gradients at one batch."""
         raise NotImplementedError
 
-    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+    def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         """What is compiled returns for arrays [N, ...], in NumPy."""
         raise NotImplementedError
 
     # -- acting and learning -------------------------------------------------------------------------------------------
 
-    def _act(self, observation: Any) -> Any:
+    def _evaluate(self, method: str, inputs: Any) -> Any:
         check_home(self.name)
-        return self._evaluated("action", self._acting, observation)
-
-    def _rewards(self, arguments: Any) -> Any:
-        check_home(self.name)
-        return self._evaluated("reward_model", self._rewarding, arguments)
+        with self._explained(method):
+            return self._evaluated(self._evaluating[method], inputs)
 
     def _prepare(self, arguments: Any) -> None:
         """Call the loss once where networks that only it uses are not built."""
@@ -267,13 +264,19 @@ class KerasAgentEngine(UserAgentEngine):
             for value, (i, name) in zip(before.tolist(), self._scalars, strict=True):
                 vars(self.optimizers[i])[name] = value
 
-    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
-        """See `UserAgentEngine`. A learning rate is a variable of its optimizer; schedules are left out."""
+    def optimizer_settings(self, name: str, of_all: bool = False) -> list[OptimizerSetting]:
+        """See `UserAgentEngine`. A learning rate is a variable of its optimizer."""
         found = []
         for i, optimizer in enumerate(self.optimizers):
             attribute = {"beta1": "beta_1", "beta2": "beta_2"}.get(name, name)
-            if name == "learning_rate" and isinstance(optimizer._learning_rate, keras.Variable):
-                found.append(learning_rate(optimizer))
+            rate = optimizer._learning_rate
+            if name == "learning_rate" and isinstance(rate, keras.Variable):
+                found.append(OptimizerSetting(partial(_number, rate), rate.assign))
+            elif of_all:
+                raise ConfigError(
+                    f"The learning rate of the optimizer {optimizer.name!r} follows a schedule, {type(rate).__name__}; "
+                    "expected a number, which the ramp replaces. Give it one, such as keras.optimizers.Adam(1e-3)."
+                )
             elif name != "learning_rate" and isinstance(vars(optimizer).get(attribute), int | float):
                 read = partial(vars(optimizer).__getitem__, attribute)
                 found.append(OptimizerSetting(read, partial(self._set_scalar, i, attribute)))
@@ -303,16 +306,8 @@ class KerasAgentEngine(UserAgentEngine):
                 variable.assign(values[str(i)])
 
 
-def learning_rate(optimizer: Any) -> OptimizerSetting:
-    """The learning rate of an optimizer, which is a variable: nothing is compiled again when it changes. ConfigError
-    where it follows a schedule."""
-    rate = optimizer._learning_rate
-    if not isinstance(rate, keras.Variable):
-        raise ConfigError(
-            f"The learning rate of the optimizer {optimizer.name!r} follows a schedule, {type(rate).__name__}; "
-            "expected a number, which the ramp replaces. Give it one, such as keras.optimizers.Adam(1e-3)."
-        )
-    return OptimizerSetting(lambda: float(KerasVariables.value(rate)), rate.assign)
+def _number(variable: Any) -> float:
+    return float(KerasVariables.value(variable))
 
 
 def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:

@@ -12,18 +12,15 @@ import tensorflow as tf
 
 from etude.base.errors import ConfigError
 from etude.engines.strategies import VectorLayout, parts_of_batch, placed
-from etude.protocols import Weights
 from etude.solo.engines.keras import KerasAgentEngine, length, next_power, padded
 from etude.solo.engines.user_agent import (
     Compiled,
     MakeCopy,
     PriorityRecorder,
-    by_name,
     each,
     no_gradient,
     not_traceable,
     read_losses,
-    single,
 )
 
 _NEEDS_NUMBERS = (tf.errors.OperatorNotAllowedInGraphError, NotImplementedError)
@@ -42,10 +39,9 @@ class TensorFlowAgentEngine(KerasAgentEngine):
         place = tf.DeviceSpec.from_string(variable.value.device)
         return "cpu" if place.device_type in (None, "CPU") else f"cuda:{place.device_index}"
 
-    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+    def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         n = length(inputs)
-        with self._explained(method):
-            output = compiled(_tensors(padded(inputs, next_power(n))))
+        output = compiled(_tensors(padded(inputs, next_power(n))))
         return each(lambda x: x.numpy()[:n] if x.shape.rank else x.numpy(), output)
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
@@ -97,12 +93,8 @@ class TensorFlowAgentEngine(KerasAgentEngine):
         found = read_losses(self.agent, agent(*arguments), weight, len(self.groups))
         return found, recorder.td_error, recorder.ratio
 
-    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        inputs, found = each(single, (arguments, weight)), []
-        for i in range(len(weight)):
-            with self._explained("__call__"):
-                found.append(self._differentiating[jit_compile](_tensors(_row(inputs, i))))
-        return [by_name([[one.numpy() for one in group] for group in gradients]) for gradients in found]
+    def _gradients(self, row: Any, jit_compile: bool) -> list[list[np.ndarray]]:
+        return [[one.numpy() for one in group] for group in self._differentiating[jit_compile](_tensors(row))]
 
     def _compile_gradients(self, jit: bool, copy: MakeCopy) -> Callable[..., Any]:
         def differentiate(row: Any, hyper: Any) -> Any:
@@ -170,9 +162,9 @@ class ReplicatedAgentEngine(TensorFlowAgentEngine):
 
     _xla_steps = False  # XLA has no all-reduce between devices here; it compiles what a replica computes
 
-    def _evaluated(self, method: str, compiled: Compiled, inputs: Any) -> Any:
+    def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         with self._replicas.explained():
-            return super()._evaluated(method, compiled, inputs)
+            return super()._evaluated(compiled, inputs)
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
         """Raises ReplicaError where a process of the cluster ended."""
@@ -180,9 +172,9 @@ class ReplicatedAgentEngine(TensorFlowAgentEngine):
         with self._replicas.explained():
             return super()._learn(arguments, weight)
 
-    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
+    def _gradients(self, row: Any, jit_compile: bool) -> list[list[np.ndarray]]:
         with self._replicas.explained():
-            return super()._gradients(arguments, weight, jit_compile)
+            return super()._gradients(row, jit_compile)
 
     def _recorded(self, copy: MakeCopy, hyper: Any, row: Any) -> Any:
         variables = [*self.trained, *self.others]

@@ -4,7 +4,7 @@ gradient steps with the user's optimizers."""
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
@@ -23,8 +23,7 @@ from etude.solo.engines.engine import AgentInterface, AgentVariables, OptimizerS
 from etude.solo.engines.user_agent import (
     Bound,
     PriorityRecorder,
-    acted,
-    by_name,
+    called,
     each,
     grouped,
     hyperparameters,
@@ -112,13 +111,18 @@ class TorchAgentEngine(UserAgentEngine):
         self._modes = self.variables.modes()
         self._random = {name: seeding.generator(seed, f"solo {name}") for name in ("act", "learn")}
 
-    def _act(self, observation: Any) -> Any:
-        with self._threads(self.busy.acting), self._evaluating("action", "act"):
-            return _arrays(acted(self.agent, self._tensors(observation), self._interface.agents))
-
-    def _rewards(self, arguments: Any) -> Any:
-        with self._threads(self.busy.learning), self._evaluating("reward_model", "learn"):
-            return _arrays(self.agent.reward_model(*self._tensors(arguments)))
+    def _evaluate(self, method: str, inputs: Any) -> Any:
+        """Modules that are in training mode are in evaluation mode for the call."""
+        busy, purpose = (self.busy.acting, "act") if method == "action" else (self.busy.learning, "learn")
+        training = [module for module in self._modes if module["training"]]
+        for module in training:
+            module["training"] = False
+        try:
+            with self._threads(busy), self._drawing(purpose), self._explained(method), torch.no_grad():
+                return _arrays(called(self.agent, method, self._tensors(inputs), self._interface.agents))
+        finally:
+            for module in training:
+                module["training"] = True
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
         inputs = self._tensors((arguments, weight))
@@ -130,20 +134,16 @@ class TorchAgentEngine(UserAgentEngine):
         stacked = (None if parts[0] is None else torch.stack(parts) for parts in zip(*steps, strict=True))
         return tuple(None if x is None else x.cpu().numpy() for x in stacked)
 
-    def _gradients(self, arguments: Any, weight: np.ndarray, jit_compile: bool) -> list[Weights]:
-        inputs, hyper, found = self._tensors((arguments, weight)), hyperparameters(self.agent), []
-        with self._threads(self.busy.learning):
-            for i in range(len(weight)):
-                with self._drawing("learn"), torch.enable_grad():
-                    row, own = each(operator.itemgetter(i), inputs)
-                    losses = self._trial.copy(hyper, PriorityRecorder(own))(*row)
-                    found.append(self._differentiated(read_losses(self.agent, losses, own, len(self.groups))))
-        return [by_name([[one.cpu().numpy() for one in group] for group in gradients]) for gradients in found]
+    def _gradients(self, row: Any, jit_compile: bool) -> list[list[np.ndarray]]:
+        arguments, weight = self._tensors(row)
+        with self._threads(self.busy.learning), self._drawing("learn"), torch.enable_grad():
+            losses = self._trial.copy(hyperparameters(self.agent), PriorityRecorder(weight))(*arguments)
+            found = self._differentiated(read_losses(self.agent, losses, weight, len(self.groups)))
+        return [[one.cpu().numpy() for one in group] for group in found]
 
-    def optimizer_settings(self, name: str) -> list[OptimizerSetting]:
+    def optimizer_settings(self, name: str, of_all: bool = False) -> list[OptimizerSetting]:
         """One of each group of parameters that an optimizer treats alike."""
-        groups = [group for optimizer in self.optimizers for group in optimizer.param_groups]
-        found = [_setting(group, name) for group in groups]
+        found = [_setting(one, i, name) for one in self.optimizers for i in range(len(one.param_groups))]
         return [one for one in found if one is not None]
 
     def _step(self, inputs: Any, hyper: dict[str, float]) -> Any:
@@ -216,19 +216,6 @@ class TorchAgentEngine(UserAgentEngine):
         return each(put, tree)
 
     @contextmanager
-    def _evaluating(self, method: str, purpose: str) -> Iterator[None]:
-        """Modules that are in training mode are in evaluation mode for a call of the agent's method."""
-        training = [module for module in self._modes if module["training"]]
-        for module in training:
-            module["training"] = False
-        try:
-            with self._drawing(purpose), self._explained(method), torch.no_grad():
-                yield
-        finally:
-            for module in training:
-                module["training"] = True
-
-    @contextmanager
     def _drawing(self, purpose: str) -> Iterator[None]:
         """Random numbers come from this engine's seed; the user's own generators are as before afterwards."""
         cuda = [self._device] if self._device.type == "cuda" else []
@@ -241,35 +228,24 @@ class TorchAgentEngine(UserAgentEngine):
             yield
 
 
-def _setting(group: dict[str, Any], name: str) -> OptimizerSetting | None:
-    """A number of a parameter group; None where it has none, or keeps it in a tensor."""
+def _setting(optimizer: torch.optim.Optimizer, i: int, name: str) -> OptimizerSetting | None:
+    """A number of a parameter group, which is looked up each time: loading a state replaces the groups. None where it
+    has none; one that is kept in a tensor is a learning rate."""
+    group: Callable[[], dict[str, Any]] = lambda: optimizer.param_groups[i]  # noqa: E731
     if name in ("beta1", "beta2"):
         place = int(name[-1]) - 1
 
         def write(value: float) -> None:
-            group["betas"] = tuple(value if i == place else own for i, own in enumerate(group["betas"]))
+            group()["betas"] = tuple(value if i == place else own for i, own in enumerate(group()["betas"]))
 
-        return OptimizerSetting(lambda: float(group["betas"][place]), write) if "betas" in group else None
+        return OptimizerSetting(lambda: float(group()["betas"][place]), write) if "betas" in group() else None
     key = "lr" if name == "learning_rate" else name
-    if not isinstance(group.get(key), int | float):
+    read: Callable[[], float] = lambda: float(group()[key])  # noqa: E731
+    if key == "lr" and isinstance(group()[key], torch.Tensor):
+        return OptimizerSetting(read, lambda value: group()[key].fill_(value))
+    if not isinstance(group().get(key), int | float):
         return None
-    return OptimizerSetting(lambda: float(group[key]), lambda value: group.update({key: value}))
-
-
-def learning_rates(optimizer: Any) -> list[OptimizerSetting]:
-    """Those of the groups of parameters, which may be tensors. Loading a state replaces the groups."""
-
-    def rate_of(i: int) -> OptimizerSetting:
-        def write(rate: float) -> None:
-            group = optimizer.param_groups[i]
-            if isinstance(group["lr"], int | float):
-                group["lr"] = rate
-            else:
-                group["lr"].fill_(rate)
-
-        return OptimizerSetting(lambda: float(optimizer.param_groups[i]["lr"]), write)
-
-    return [rate_of(i) for i in range(len(optimizer.param_groups))]
+    return OptimizerSetting(read, lambda value: group().update({key: value}))
 
 
 def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:

@@ -170,11 +170,6 @@ def each(function: Callable[[Any], Any], tree: Any) -> Any:
     return None if tree is None else function(tree)
 
 
-def by_name(groups: Iterable[Iterable[np.ndarray]]) -> dict[str, np.ndarray]:
-    """Gradients of the variables of each optimizer, under names of their own."""
-    return {f"{i}.{j}": gradient for i, group in enumerate(groups) for j, gradient in enumerate(group)}
-
-
 def single(x: Any) -> np.ndarray:
     """An array, with float64 as float32."""
     x = np.asarray(x)
@@ -217,9 +212,12 @@ def _walk(value: Any, path: str, kinds: tuple[type, ...], seen: set[int]) -> Ite
             yield from _walk(part, f"{path}.{key}", kinds, seen)
 
 
-def acted(agent: Any, s: Any, agents: int | None) -> Any:
-    """What `action` returns: for each of several agents, from what it observes, or for the one that there is."""
-    return agent.action(s) if agents is None else tuple(agent.action(s[i], i) for i in range(agents))
+def called(agent: Any, method: str, inputs: Any, agents: int | None) -> Any:
+    """What `reward_model` returns, or `action`: for each of several agents, from what it observes, or for the one that
+    there is."""
+    if method != "action":
+        return getattr(agent, method)(*inputs)
+    return agent.action(inputs) if agents is None else tuple(agent.action(inputs[i], i) for i in range(agents))
 
 
 def hyperparameters(agent: Any) -> dict[str, float]:

@@ -29,8 +29,9 @@ from etude.report.plots import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback, EndTraining
+from etude.solo.engines import UserAgentEngine
 from etude.solo.settings import StrategyArguments
-from etude.solo.training import LearningRates, temporary
+from etude.solo.training import temporary
 from etude.training.learner import Learner, add_to_means
 
 Metric = Literal["reward", "loss"]
@@ -318,6 +319,22 @@ def steps_of_run(train_loss: Any, pool_network: bool, strategy: Any, options: di
     return steps
 
 
+class LearningRates:
+    """All learning rates of an agent's optimizers: the first one as it is set, the others in the same ratio to it."""
+
+    def __init__(self, engine: UserAgentEngine):
+        self._rates = engine.optimizer_settings("learning_rate", of_all=True)
+        self.first: float = self._rates[0].read()
+        if self.first <= 0:
+            raise ConfigError(f"The first learning rate of the optimizers is {self.first}; expected a number above 0.")
+        self._ratios = [one.read() / self.first for one in self._rates]
+
+    def set(self, rate: float) -> None:
+        """Learn with this rate from the next update on."""
+        for one, ratio in zip(self._rates, self._ratios, strict=True):
+            one.write(rate * ratio)
+
+
 class RampedMinibatches(AgentCallback):
     """Sets the learning rate before every minibatch, and records losses and rewards."""
 
@@ -342,8 +359,7 @@ def follow_ramp_with_agent(
     an agent or its environment raises is raised here, but for losses that are not finite."""
     given = None if strategy is None else StrategyArguments(strategy)
     with temporary(agent, agent._options(options), given) as train:
-        optimizers = agent.optimizer if isinstance(agent.optimizer, list | tuple) else [agent.optimizer]
-        callback = RampedMinibatches(LearningRates(agent.framework, optimizers), record)
+        callback = RampedMinibatches(LearningRates(agent._session_state.session.learner.engine), record)
         try:
             train(episodes, [callback])
         except RampEnded:

@@ -12,8 +12,8 @@ from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
-from etude.solo.training import LearningRates
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
+from etude.tuning.finding.lr_finder import LearningRates
 from etude.tuning.finding.parallel import SentAgentCandidate
 
 
@@ -83,13 +83,16 @@ def test_a_ramp_leaves_a_new_agent_as_it_was_and_learns_with_its_rates(engine_na
     assert np.ptp(finder.losses[-4:]) > 100 * np.ptp(finder.losses[:4])  # the rate did reach the optimizer
 
 
+def rate_of(optimizer, engine_name):
+    return optimizer.param_groups[0]["lr"] if engine_name == "torch" else float(np.asarray(optimizer.learning_rate))
+
+
 def test_several_learning_rates_keep_their_ratio(engine_name):
     agent = new(engine_name, "PPO")
-    rates = LearningRates(agent.framework, agent.optimizer)
+    rates = LearningRates(agent._session(agent._options({}), None).learner.engine)
     second = agent.optimizer[1]
     rates.set(0.5)
-    found = second.param_groups[0]["lr"] if engine_name == "torch" else float(np.asarray(second.learning_rate))
-    assert found == pytest.approx(0.5)
+    assert rate_of(second, engine_name) == pytest.approx(0.5)
     finder = LRFinder(agent)
     finder.find(N=6, episodes=40)
     assert len(finder.losses) == 6
@@ -249,7 +252,7 @@ def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_
     again = sent(agent)
     assert (again.gamma, again.shares, again.env) == (0.5, [0.1, 0.9], agent.env)
     assert type(again.optimizer) is type(agent.optimizer)
-    assert LearningRates(agent.framework, [again.optimizer]).first == pytest.approx(1e-2)
+    assert rate_of(again.optimizer, engine_name) == pytest.approx(1e-2)
     assert again._session_state.settings == agent._session_state.settings
     agent.hook = lambda: None
     with pytest.raises(ConfigError, match="hook of DQN was set after.*jobs=1"):
