@@ -1,5 +1,6 @@
-"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, as the settings
-say. What it samples become the arguments of the agent's `action(s)` and `__call__(s, a, next_s, r, d)`.
+"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, by a regime
+that says which old transitions it samples and drops. What it samples become the arguments of the agent's
+`action(s)` and `__call__(s, a, next_s, r, d)`.
 
 r is the reward, over several steps the discounted sum. d is the share of gamma that the next value loses: for one
 step, 1 where the episode terminated, else 0, also where it was truncated; for m steps, 1 - gamma**(m - 1) where the
@@ -43,7 +44,7 @@ from etude.protocols import Explorer, Weights
 from etude.replay import Buffer
 from etude.rollout import FollowingActor
 from etude.solo.callbacks import Callbacks
-from etude.solo.settings import Options, Settings, Trimming
+from etude.solo.settings import Options, Regime, Settings, Trimming
 from etude.training.learner import add_to_means
 from etude.training.schedule import RunProgress, check_progress
 
@@ -200,7 +201,8 @@ MOST_MINIBATCHES = 64  # in one call of the engine
 class EpisodeLearner:
     """Learns after every collection: `num_updates` minibatches, or as many as make one pass over the replay.
 
-    count: environments. hyper: what views read (gamma). rng: picks columns of the ring, with `random`.
+    regime: what is sampled and what is dropped. count: environments. hyper: what views read (gamma). rng: picks columns
+        of the ring, with `random`.
     """
 
     explores_anew = False  # layers are the user's, and so is their noise
@@ -208,6 +210,7 @@ class EpisodeLearner:
     def __init__(
         self,
         settings: Settings,
+        regime: Regime,
         engine: Any,
         buffer: Buffer,
         count: int,
@@ -215,6 +218,7 @@ class EpisodeLearner:
         rng: np.random.Generator,
     ):
         self.settings: Settings = settings
+        self.regime: Regime = regime
         self.engine: Any = engine
         self.buffer: Buffer = buffer
         self.count: int = count
@@ -237,7 +241,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming: Trimming = self.settings.trimming(options)
+        self.trimming: Trimming = self.regime.trimming(options)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -305,7 +309,7 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += 1
             before = len(self.buffer)
-            self.settings.after_target_update(self.buffer, self.options)
+            self.regime.after_target_update(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
@@ -337,7 +341,7 @@ class EpisodeLearner:
         before, now = self._followed, (self.progress.step, self.batches + minibatches)
         each = self.count_of("update_steps"), self.count_of("update_batches")
         due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
-        made = due if not self.settings.PPO else min(due, minibatches, 1)  # of neither, every minibatch makes one
+        made = due if self.regime.drop is None else min(due, minibatches, 1)  # of neither, every minibatch makes one
         if made or not due:
             self._followed = now
         return made
@@ -353,7 +357,7 @@ class EpisodeLearner:
                 drawn_for = self.hyper(), self._count("batch")
                 self.buffer.view.adjust(self.hyper())
                 # Those that depend on the errors of the ones before are drawn one by one
-                together = 1 if self.settings.reports else min(MOST_MINIBATCHES, end - done)
+                together = 1 if self.regime.reports else min(MOST_MINIBATCHES, end - done)
                 batches = self.buffer.sample(together, self._count("batch"))
                 drawn = [batches] if together == 1 or not each_batch else _apart(batches)
             batches = drawn.pop(0)
@@ -370,7 +374,7 @@ class EpisodeLearner:
 
     def _update_priorities(self, batches: Batch, update: Update) -> None:
         """Set the priorities of batches to what their loss reported."""
-        names = self.settings.reports
+        names = self.regime.reports
         found = {"TD": update.td_error, "ratio": update.ratio}
         errors = [error for name in names if (error := found[name]) is not None]
         if len(errors) < len(names):

@@ -39,7 +39,7 @@ from etude.solo.learner import (
     of_each_time,
     split_output,
 )
-from etude.solo.settings import Options, Settings
+from etude.solo.settings import Options, Settings, regime_of
 from etude.training.loop import Collection
 
 EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
@@ -129,7 +129,7 @@ class Session:
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they can act, and may do so with old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
-        return can and options.parallel_store_and_training and not self.learner.settings.PPO
+        return can and options.parallel_store_and_training and self.learner.regime.drop is None
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         """Steps the environments in the chief, in its own process or in workers; the others get the same steps."""
@@ -218,7 +218,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     spaces, agents = described.spaces, described.agents
     _check_agents(settings, described)
     check_networks(agent, warn)
-    learned = learns_rewards(agent, settings)
+    learned, regime = learns_rewards(agent, settings), regime_of(settings)
     gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
     view, convert = _view(agent, settings, described, gamma(), seed)
     replicas = engines.strategy_replicas(key.strategy)
@@ -243,9 +243,9 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
         folder = str(Path(folder) / f"worker{group.rank}")
     size = max(settings.pool_size, -(-settings.batch // key.count) * key.count)  # every column has as many rows
     ring = Ring(spaces, size, key.count, extras, reward_shape=() if several is None else (several,), folder=folder)
-    buffer = Buffer(ring, settings.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
+    buffer = Buffer(ring, regime.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
-    learner = EpisodeLearner(settings, engine, buffer, key.count, hyper, generator(seed, "spread"))
+    learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
     learner.before_phase = lambda: agent.adjust_func and agent.adjust_func()
     given = settings.explorer
     policies: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]

@@ -6,6 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -118,35 +119,6 @@ class Settings:
     def explorer(self) -> Explorer | Sequence[Explorer] | None:
         """The policy or the noise, whichever was given."""
         return self.noise if self.policy is None else self.policy
-
-    # -- how old transitions are treated -------------------------------------------------------------------------------
-
-    @property
-    def reports(self) -> tuple[str, ...]:
-        """What the loss says of each example, of which the replay makes priorities; () without them."""
-        return ("TD", "ratio")[: self.PR + (self.PR and self.PPO)]
-
-    def selector(self, rows: int) -> Selector:
-        """What chooses rows of a ring of so many."""
-        if not self.PR:
-            return Passes() if self.num_updates is None else Uniform()
-        of_ratios = {"initial_ratio": self.initial_ratio, "mix": self.lambda_} if self.PPO else {"mix": 1.0}
-        return Prioritised(rows, alpha=self.alpha, initial_error=self.initial_TD, **of_ratios)
-
-    def trimming(self, options: Options) -> Trimming:
-        """What is dropped when transitions are stored."""
-        own = ("window_size_pr",) if self.PR and not self.PPO else ()
-        return Trimming(options.first(*own, *WINDOWS), options.clearing_freq)
-
-    def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """Drop the transitions of the policy before, which with PPO has stayed fixed during a learning phase. With PR
-        the replay is only cut, as priorities choose what to learn from and ratios correct it: without a window, to the
-        newer half."""
-        if self.PPO and self.PR:
-            window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
-            cut(buffer, 0.5 if window is None else window)
-        elif self.PPO:
-            buffer.clear()
 
 
 WINDOWS = ("window_size", "window_size_")
@@ -318,6 +290,48 @@ class Options:
             return ProcessWindows(self.window_size_func)
         given = (getattr(self, name) for name in windows)
         return next((window for window in given if window is not None), None)
+
+
+class Regime(NamedTuple):
+    """How the learner and the rollout treat old transitions.
+
+    selector: makes the selector of the replay, given the rows of its ring. reports: what the loss says of each example,
+        of which the replay makes priorities; () without them. windows: the options that limit the replay; the first
+        that is set counts. drop: called after each call of `update_param`, where transitions are those of the old
+        policy, which stays fixed during a learning phase; None: they are of any policy, and stay.
+    """
+
+    selector: Callable[[int], Selector]
+    reports: tuple[str, ...] = ()
+    windows: tuple[str, ...] = WINDOWS
+    drop: Callable[[Buffer, Options], None] | None = None
+
+    def trimming(self, options: Options) -> Trimming:
+        """What is dropped when transitions are stored."""
+        return Trimming(options.first(*self.windows), options.clearing_freq)
+
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
+        """Drop what belongs to the policy before."""
+        if self.drop is not None:
+            self.drop(buffer, options)
+
+
+def regime_of(settings: Settings) -> Regime:
+    """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
+    as priorities choose what to learn from and ratios correct it: without a window, to the newer half."""
+
+    def cut_to_window(buffer: Buffer, options: Options) -> None:
+        window = options.first("window_size_ppo", "window_size_pr", *WINDOWS)
+        cut(buffer, 0.5 if window is None else window)
+
+    by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
+    if settings.PPO and settings.PR:
+        by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
+        return Regime(by_both, ("TD", "ratio"), drop=cut_to_window)
+    if settings.PR:
+        return Regime(partial(by_error, mix=1.0), ("TD",), ("window_size_pr", *WINDOWS))
+    drawn: Callable[[int], Selector] = lambda rows: Passes() if settings.num_updates is None else Uniform()  # noqa: E731
+    return Regime(drawn, drop=(lambda buffer, options: buffer.clear()) if settings.PPO else None)
 
 
 def settings_from(named: dict[str, Any]) -> Settings:

@@ -359,7 +359,9 @@ def follow_ramp_with_agent(
     an agent or its environment raises is raised here, but for losses that are not finite."""
     given = None if strategy is None else StrategyArguments(strategy)
     with temporary(agent, agent._options(options), given) as train:
-        callback = RampedMinibatches(LearningRates(agent._session_state.session.learner.engine), record)
+        session = agent._session_state.session
+        assert session is not None
+        callback = RampedMinibatches(LearningRates(session.learner.engine), record)
         try:
             train(episodes, [callback])
         except RampEnded:
