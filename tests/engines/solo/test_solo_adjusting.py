@@ -220,6 +220,18 @@ def test_settings_of_optimizers_are_traced_anew_at_their_first_change_alone(engi
     assert (traces[1] > traces[0]) == (engine_name != "torch")
 
 
+def test_a_learning_rate_that_torch_keeps_in_a_tensor_is_a_setting_too(engine_name):
+    once(engine_name)
+    import torch
+
+    agent = agents_of(engine_name).DQN()
+    engine = engine_for(agent, engine_name, torch.optim.Adam(agent.param, torch.tensor(1e-2)))
+    (rate,) = engine.optimizer_settings("learning_rate")
+    engine.restore(engine.state())  # which replaces the optimizer's groups
+    rate.write(0.5)
+    assert rate.read() == float(engine.optimizers[0].param_groups[0]["lr"]) == 0.5
+
+
 def test_a_step_with_adjusted_betas_is_that_of_an_optimizer_made_with_them(engine_name):
     if engine_name == "torch":
         import torch
