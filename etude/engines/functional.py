@@ -267,18 +267,22 @@ class FunctionalEngine:
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._acting.act(self._values(), self.backend.passed(inputs)))
+        return self.backend.numpy(self._acting.act(self.values(), self.backend.passed(inputs)))
 
     def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        return self.backend.numpy(self._acting.value(self._values(), self.backend.passed((observation, *state))))
+        return self.backend.numpy(self._acting.value(self.values(), self.backend.passed((observation, *state))))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
         steps = self.backend.passed((observation, action, following, discount))
-        return self.backend.numpy(self._acting.reward(self._values(), steps))
+        return self.backend.numpy(self._acting.reward(self.values(), steps))
 
-    def _values(self) -> Any:
+    def program(self, make: Any, scalars: tuple[str, ...] = ()) -> Any:
+        """`make(layout, backend)`, or what an engine like this one has made so; see `programs.shared`."""
+        return shared(make, self.layout, self.backend, scalars)
+
+    def values(self) -> Any:
         """All weights, where this process computes without others."""
         return self._state["values"]
 
@@ -308,7 +312,7 @@ class FunctionalEngine:
         noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
         inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
-        gradients, found = self.backend.numpy(self._learning.gradients(self._values(), *inputs))
+        gradients, found = self.backend.numpy(self._learning.gradients(self.values(), *inputs))
         [(number, (losses, metrics))] = found.items()
         numbers = {name: float(value) for found in (losses, metrics) for name, value in found.items()}
         update = update_of(list(losses), numbers, self._learning.reports[number].told, None, 0)

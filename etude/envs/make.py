@@ -25,6 +25,7 @@ from etude.base.trees import Tree
 from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks
 from etude.envs.faults import RAISED, FaultLocation, LateMask, cause_of, check_reset, close_all, explain_error
+from etude.envs.functional import FunctionalEnvironment, as_gymnasium
 from etude.envs.multi_agent import MultiAgentEnvironment, has_several
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.observations import flat_mask, maskable
@@ -71,7 +72,7 @@ class _Limit(TimeLimit):
         return self.env.reset(**given)
 
 
-Vectorization = Literal["auto", "loop", "native"]
+Vectorization = Literal["auto", "loop", "native", "compiled"]
 
 STEPS, STEPS_OF_SEVERAL = 10, 100  # of random play that looks for action masks: agents may join late, or take turns
 SECONDS = 1.0  # after which no further step of it is begun
@@ -157,6 +158,8 @@ def choose_vectorization(
     seven times as many steps in a second on CartPole (1.3 times for 8 environments, fifteen times for 128).
     """
     source = resolve(env)
+    if vectorization == "compiled":  # where something steps its environments one by one, as an evaluation does
+        return "loop"
     if vectorization == "native" and source.vector is None:
         raise ConfigError(f"{source.name} has no vectorised form; use vectorization='loop' (or 'auto').")
     if vectorization != "auto":
@@ -185,6 +188,13 @@ def make_simulator(source: EnvironmentSource, environments: int, kwargs: dict[st
     if isinstance(simulator, VectorEnv):
         return simulator
     raise ConfigError(f"{source.name} takes num_envs and made a {type(simulator).__name__}; expected a VectorEnv.")
+
+
+def functional_of(env: EnvironmentSpec) -> FunctionalEnvironment | None:
+    """The pure functions of an environment; None where it is something else, or is wrapped."""
+    make: Any = resolve(env).single
+    inner = make.args[1] if isinstance(make, partial) and make.func is make_wrapped and not make.args[3] else make
+    return make().functional if isinstance(inner, partial) and inner.func is as_gymnasium else None
 
 
 def make_single(source: EnvironmentSource, kwargs: dict[str, Any]) -> gym.Env[Any, Any]:

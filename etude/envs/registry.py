@@ -27,6 +27,7 @@ from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, Missing
 from etude.base.spaces import Origins
 from etude.envs.configured import DROP, ConfiguredEnvironment, Wrapper, make_wrapped, with_frame_stack, without_entry
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
+from etude.envs.functional import FUNCTIONAL, FunctionalEnvironment, as_gymnasium
 from etude.language import GAMES
 
 OURS = "etude.examples"
@@ -56,7 +57,7 @@ def imported_by(name: str) -> tuple[Code, ...]:
     in `KNOWN`, and one of `WRAPPERS`.
     """
     where, colon, what = name.rpartition(":")
-    if not colon or name in WRAPPERS:
+    if not colon or name in WRAPPERS or name in FUNCTIONAL:
         return ()
     if where.endswith(".py"):
         return (Code(where, _file(where)),)
@@ -180,6 +181,8 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
         vector = source.vector and not wrappers and partial(make_wrapped, env.env, source.vector, env.args, ())
         return EnvironmentSource(source.name, single, vector or None, env.global_state, env.masks, env.origins or ())
     if isinstance(env, str):
+        if env in FUNCTIONAL:
+            return _resolve_callable(FUNCTIONAL[env], env)
         if env in gym.registry or ":" not in env:
             return _resolve_id(env)
         where, _, what = env.rpartition(":")
@@ -304,6 +307,8 @@ def _load_file(where: str, name: str) -> ModuleType:
 def _resolve_callable(make: Any, name: str) -> EnvironmentSource:
     if not callable(make):
         raise ConfigError(f"{name} is a {type(make).__name__}; expected a callable that makes a gymnasium.Env.")
+    if isinstance(make, type) and issubclass(make, FunctionalEnvironment):
+        return EnvironmentSource(name, partial(as_gymnasium, make), None)
     if isinstance(make, type):
         vectorised = issubclass(make, VectorEnv)
     else:

@@ -399,7 +399,7 @@ class LoopEnvironments(NotingEnvironments):
             if saved["episode"] < 0:  # it was saved before the first reset
                 begun.append(self._begin(i))
                 continue
-            replayed = self._replay(i, saved)
+            replayed = self._replay(i, saved) if "seed" in saved else None
             if replayed is None:
                 differs.append(i)
                 replayed = self._begin(i)

@@ -22,7 +22,10 @@ from etude.protocols import Explorer
 
 
 def _is_finite(values: np.ndarray) -> bool:
-    """Whether no value is NaN or infinite, in one product; may say no where values are merely enormous."""
+    """Whether no value is NaN or infinite, in one product; may say no where values are merely enormous. Within a
+    compiled program nothing is known of values."""
+    if not isinstance(values, np.ndarray):
+        return True
     flat = values.ravel()
     return bool(flat.dot(flat) < np.inf)
 
@@ -80,6 +83,8 @@ def _check_masked(values: np.ndarray, allowed: np.ndarray) -> None:
     """Raise NumericalError where a value or logit [N, ..., n] is NaN or infinite, EnvironmentFault where a row of the
     mask [N, ..., n] allows no action."""
     check_action(values)
+    if not isinstance(allowed, np.ndarray):
+        return
     if not (some := allowed.any(-1).reshape(len(values), -1).all(1)).all():
         raise EnvironmentFault(
             f"Environment {np.argmin(some)} of {len(values)} allows no action: its action mask is zero everywhere. "

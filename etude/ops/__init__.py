@@ -123,6 +123,11 @@ def isfinite(x: Array) -> Array:
     return _of[type(x)].isfinite(x)
 
 
+def uniform(key: Any, low: Array, high: Array, shape: tuple[int, ...]) -> Array:
+    """Uniform random numbers from low to high. key: a generator of NumPy, or a key of JAX."""
+    return _of[type(key)].uniform(key, low, high, shape)
+
+
 def stop_gradient(x: Array) -> Array:
     return _of[type(x)].stop_gradient(x)
 

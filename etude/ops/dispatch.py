@@ -15,6 +15,7 @@ import numpy as np
 from etude.base.errors import ConfigError
 
 _FRAMEWORKS = {
+    "numpy": "numpy_ops",  # a generator
     "torch": "torch_ops",
     "keras": "keras_ops",
     "tensorflow": "keras_ops",

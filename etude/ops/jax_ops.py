@@ -107,7 +107,7 @@ def linspace(low: float, high: float, n: int, like: Any) -> Any:
 
 
 def cast(x: Any, dtype: str) -> Any:
-    return x.astype(dtype)
+    return x.astype(jax.dtypes.canonicalize_dtype(dtype))
 
 
 def clip(x: Any, low: Any, high: Any) -> Any:
@@ -152,6 +152,14 @@ def linear_binning(place: Any, weight: Any, n: int) -> Any:
     bins = jnp.arange(n, dtype=place.dtype)[:, None]
     distance = jnp.abs(jnp.expand_dims(place, -2) - bins)  # [..., n, M]
     return jnp.sum(relu(1.0 - distance) * jnp.expand_dims(weight, -2), -1)
+
+
+key: Any = jax.random.key
+jitted: Any = jax.jit
+
+
+def uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...]) -> Any:
+    return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:

@@ -231,6 +231,10 @@ def linear_binning(place: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
     return np.sum(np.maximum(1.0 - distance, 0.0) * weight[..., None, :], -1)
 
 
+def uniform(key: np.random.Generator, low: Any, high: Any, shape: tuple[int, ...]) -> np.ndarray:
+    return np.asarray(key.uniform(low, high, shape))
+
+
 def linear_recurrence(x: np.ndarray, decay: np.ndarray, last: np.ndarray) -> np.ndarray:
     # By doubling, in log2(T) passes over whole arrays. Hillis & Steele 1986, doi:10.1145/7902.7903.
     y, decay, reach = x.copy(), decay.copy(), 1

@@ -82,8 +82,9 @@ ATARI_PREPROCESSING = Preprocessing(
 
 
 def lookup(algorithm: str, env_id: str) -> Preset | None:
-    """The preset of an algorithm for an environment as runs name it, else the one for its family, or None."""
-    tuned = of(algorithm)
+    """The preset of an algorithm for an environment as runs name it, else the one for its family, or None. The same
+    task as a pure function has the task's."""
+    tuned, env_id = of(algorithm), env_id.removeprefix("functional:")
     return tuned.get(env_id, tuned.get(ATARI) if _is_atari(env_id) else None)
 
 

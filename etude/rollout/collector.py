@@ -111,7 +111,7 @@ class Collector:
     def template(self) -> Template:
         """The shapes and types of a row: found by acting once, with noise of its own."""
         if self._template is None:
-            observation, space = self._first_observation(), self.environments.spaces.action
+            observation, space = self.first_observation(), self.environments.spaces.action
             # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
             noise = self.explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
             state = np.full_like(self.explorer_state, np.nan)
@@ -132,7 +132,8 @@ class Collector:
             self._template = Template.of(observation, choice, self.environments.reward_shape)
         return self._template
 
-    def _first_observation(self) -> Tree:
+    def first_observation(self) -> Tree:
+        """What was observed at first, which begins the episodes; what is acted on next, once there is some."""
         if self.observation is None:
             self.observation = self.environments.reset()
         return self.observation
@@ -186,7 +187,7 @@ class Collector:
     def state(self) -> list[dict[str, Any]]:
         """For each environment: its open episode with its statistics, the states of explorer and agent, and its
         generator."""
-        self._first_observation()
+        self.first_observation()
         return [
             {
                 "open": opened,

@@ -117,10 +117,14 @@ def _check_column(saved: Stored, spaces: Spaces) -> None:
         held["explorer_state"].array(np.float64, (None,), nan=True)
     if "recurrent_state" in held:
         held["recurrent_state"].array(np.float32, (None,), any_width=True)
-    # The open episode, with its task if it was given one; its number alone if it cannot be replayed.
-    opened = held["open"].fields(("episode",), ("seed", "actions", "observation", "task"))
+    # The open episode, with its task if it was given one, or its state; its number alone if it cannot be replayed.
+    opened = held["open"].fields(("episode",), ("seed", "actions", "observation", "task", "state"))
     begun = opened["episode"].whole(-1) >= 0
-    if len(opened) == 1:
+    if "state" in opened:  # of a compiled rollout
+        for leaf in opened["state"].items():
+            if not isinstance(leaf.value, np.ndarray | np.generic):
+                leaf.refuse("an array")
+    if len(opened) == 1 or "state" in opened:
         return
     opened = held["open"].fields(("episode", "seed", "actions", "observation"), ("task",))
     if "task" in opened:

@@ -39,7 +39,7 @@ class Execution:
     environments: int | None = None  # stepped in parallel; None: what the preset says, or 1 off-policy and 8 else
     workers: int = 0  # worker processes that collect; 0: this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
-    vectorization: Vectorization = "auto"  # native: one simulator for all environments of a process
+    vectorization: Vectorization = "auto"  # native: one simulator for all of a process; compiled: one program
     replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes

@@ -27,8 +27,8 @@ from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.engines.stacked import Perturbed
 from etude.engines.updates import FromLosses, GradientSource
-from etude.envs import choose_vectorization, make_environments
-from etude.envs.make import Vectorization
+from etude.envs import choose_vectorization, make_environments, name_of
+from etude.envs.make import Vectorization, functional_of
 from etude.explore import (
     AdjustedExplorer,
     ByAgent,
@@ -211,6 +211,7 @@ class LearningKind:
     steps_environments: False for learning from recorded data alone. All steps of such a run are gradient steps.
     collects_steps: whether rollouts return steps, and not gradients or nothing. returns_gradients: whether they return
         gradients of losses.
+    compiles: whether a compiled program may collect.
     adjusts: the sizes of the replay that rules of a config may change (see `etude.adapt`).
     whole_rollouts: whether what is collected waits until all of it is there that a learning phase takes, so that a
         rollout that is collected in parts is rewritten, normalised and learned from as one in a piece.
@@ -235,6 +236,7 @@ class LearningKind:
     whole_rollouts: ClassVar[bool] = False
     whole_games: ClassVar[bool] = False
     one_by_one: ClassVar[bool] = False
+    compiles: ClassVar[bool] = False
     shares_replay: ClassVar[bool] = False
     adjusts: ClassVar[tuple[str, ...]] = ()
     refuses: ClassVar[Mapping[str, str]] = {}
@@ -337,6 +339,12 @@ class LearningKind:
         engine, setup, recorded = context.engine, context.setup, context.agent.state_recorded
         seed: Any = context.run_seed
         priorities = context.actor_priorities
+        if (functional := compiled_environment(self, context, explorer)) is not None:
+            from etude.rollout.compiled import Compiled, CompiledEnvironments  # brings JAX
+
+            own: Any = engine
+            compiled = CompiledEnvironments(own, functional, explorer, seed, indices, setup.keep_info, recorded)
+            return Compiled(own, compiled, explorer, seed)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.actor(context)
         if isinstance(explorer, AdjustedExplorer):
@@ -413,6 +421,25 @@ def example_bytes(kind: LearningKind, context: TrainingContext) -> int:
     if kind.uses_data and kind.steps_environments:
         transition *= 2  # the expert's step comes with the policy's
     return transition * context.agent.config.example_length
+
+
+def compiled_environment(kind: LearningKind, context: TrainingContext, explorer: Explorer) -> Any:
+    """The functional environment whose steps a compiled program is to collect; None where none was asked for.
+    ConfigError where it cannot."""
+    engine, setup, name = context.engine, context.setup, name_of(context.environment)
+    if setup.vectorization != "compiled":
+        return None
+    functional = functional_of(context.environment)
+    reasons = {
+        f"{name} is no class derived from FunctionalEnvironment, or is wrapped": functional is None,
+        f"engine = {engine.name!r}, not jax": engine.name != "jax",
+        "it is for one process and one device": bool(setup.workers or setup.devices) or context.group is not None,
+        f"{type(context.agent).__name__} learns from {kind.name}": not kind.compiles,
+        f"it cannot call {explorer!r}": not (isinstance(explorer, Sample) and context.engine.spaces.agents is None),
+    }
+    if reason := next((text for text, holds in reasons.items() if holds), None):
+        raise ConfigError(f"vectorization = 'compiled': {reason}. Leave it on auto, or use loop.")
+    return functional
 
 
 def vectorization_for(kind: LearningKind, context: TrainingContext) -> Vectorization:

@@ -72,6 +72,7 @@ class OnPolicyLearning(LearningKind):
     multi_agent = True
     log_prob = True
     whole_rollouts = True
+    compiles = True
     adjusts: ClassVar[tuple[str, ...]] = ("rollout_length",)
 
     def replay(self, context: TrainingContext) -> Replay:
