@@ -98,8 +98,9 @@ class Compiled(InProcess):
 
     def opened(self, at: np.ndarray) -> Carry:
         """Where the environments at these positions are."""
-        collector, held = self._collector, self.compiled.carry
+        collector = self._collector
         collector.first_observation()
+        held = self.compiled.carry
         begun = held.begun if len(at) == self.environments else some_of(held.begun, at)
         episode, time = collector.counters[1:][at], collector.statistics.length[at]
         recurrent = collector.recurrent_state[at]

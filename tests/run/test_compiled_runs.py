@@ -1,4 +1,4 @@
-"""Runs whose steps one compiled program collects, and whose phases one program learns from."""
+"""Runs whose steps one compiled program collects."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import pytest
 import etude
 from etude.algorithms import PPOConfig
 from etude.base.errors import ConfigError
-from etude.base.events import Collected, Learned
+from etude.base.events import Collected
+from etude.base.spaces import Box, Discrete
+from etude.envs.functional import FunctionalEnvironment
 from etude.rollout.compiled import Compiled
 
 CARTPOLE = "functional:CartPole-v1"
@@ -43,25 +45,8 @@ def test_a_run_collects_in_one_program_and_keeps_last_observations():
             assert steps.terminated[t, n] == terminated
 
 
-def test_a_fused_run_has_the_events_and_the_numbers_of_one_that_is_not():
-    schedule = {"evaluate_every": 320, "evaluate_episodes": 1, "save_every": 128}
-    apart, fused = made(), made(fused=True)
-    theirs, own = list(apart.steps(664, **schedule)), list(fused.steps(664, **schedule))
-    assert [(type(e), e.step) for e in own] == [(type(e), e.step) for e in theirs]
-    assert rewards_of(own) == rewards_of(theirs) and rewards_of(own)
-    weights = fused.learner.engine.weights()
-    for name, value in apart.learner.engine.weights().items():
-        np.testing.assert_allclose(weights[name], value, atol=1e-5)
-    for one, two in zip(own, theirs, strict=True):
-        if isinstance(one, Learned):
-            assert one.gradient_steps == two.gradient_steps
-            assert one.losses == pytest.approx(two.losses, rel=1e-3)
-            assert one.metrics == pytest.approx(two.metrics, rel=1e-2, abs=1e-4)
-
-
-@pytest.mark.parametrize("fused", [False, True])
-def test_a_resumed_run_goes_on_with_the_same_numbers(tmp_path, fused):
-    whole, part = made(fused=fused), made(fused=fused)
+def test_a_resumed_run_goes_on_with_the_same_numbers(tmp_path):
+    whole, part = made(), made()
     theirs = list(whole.steps(128, total=256)) + list(whole.steps(128, total=256))
     list(part.steps(128, total=256))
     part.save(tmp_path / "run")
@@ -71,9 +56,38 @@ def test_a_resumed_run_goes_on_with_the_same_numbers(tmp_path, fused):
     weights = resumed.learner.engine.weights()
     for name, value in whole.learner.engine.weights().items():
         np.testing.assert_array_equal(weights[name], value)
-    if not fused:  # on another engine environments are stepped one by one: they begin new episodes, and say so
-        other = etude.load(tmp_path / "run", execution=etude.Execution(vectorization="loop", engine="torch"))
-        assert any("could not be replayed" in str(event) for event in other.steps(64))
+    # On another engine environments are stepped one by one: they begin new episodes, and say so.
+    other = etude.load(tmp_path / "run", execution=etude.Execution(vectorization="loop", engine="torch"))
+    assert any("could not be replayed" in str(event) for event in other.steps(64))
+
+
+class Endless(FunctionalEnvironment):
+    """A reward of 1 at every step, cut off after ten, at a time that agents do not see."""
+
+    observation_space, action_space = Box(0.0, 1.0, (1,)), Discrete(2)
+
+    def reset(self, key, params):
+        return np.zeros(1, np.float32), 0
+
+    def step(self, key, state, action, params):
+        return np.zeros(1, np.float32), state + 1, 1.0, False, state + 1 >= 10, {}
+
+
+class Forgetful(Endless):
+    """The same behind a wrapper that takes the end of the clock for the end of the world."""
+
+    def step(self, key, state, action, params):
+        observation, state, reward, _, truncated, info = super().step(key, state, action, params)
+        return observation, state, reward, truncated, False, info
+
+
+@pytest.mark.parametrize("env", [Endless, Forgetful])
+def test_the_value_of_an_endless_task_that_is_cut_off(env):
+    config = PPOConfig(rollout_length=16, minibatch_size=128, epochs=10, gamma=0.8, learning_rate=0.01, **PLAIN)
+    run = made(env, config)
+    run.train(12_800)
+    value = float(run.engine.value(np.zeros((1, 1), np.float32))[0])
+    assert (abs(value - 1 / (1 - 0.8)) < 0.02 * 5) == (env is Endless), value
 
 
 def test_what_cannot_be_compiled_is_refused_by_name():
@@ -81,5 +95,3 @@ def test_what_cannot_be_compiled_is_refused_by_name():
         etude.Run("ppo", CARTPOLE, engine="torch", execution=etude.Execution(vectorization="compiled")).train(8)
     with pytest.raises(ConfigError, match="FunctionalEnvironment"):
         made("CartPole-v1").train(64)
-    with pytest.raises(ConfigError, match="normalize_observation"):
-        made(config=PPOConfig(normalize_observation=True), fused=True)
