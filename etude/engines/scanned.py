@@ -75,8 +75,8 @@ class Scan:
             (noise, now), observation, recurrent = inputs, carry.begun[0], carry.recurrent
             output: Any = agent.act(observation, recurrent) if recurrent.shape[1] else agent.act(observation)
             output, after = output if recurrent.shape[1] else (output, recurrent)
-            action, extras = self._explorer(output, noise, now, np.empty((len(noise), 0)))
-            chosen: Any = action
+            choice: Any = self._explorer(output, noise, now, np.empty((len(noise), 0)))
+            (action, extras), chosen = choice, choice.action
             if self._recorded:
                 extras[RECURRENT_STATE] = recurrent
             if isinstance(space, Box) and LOG_PROB in extras and CLIPPED not in extras:

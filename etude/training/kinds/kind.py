@@ -340,11 +340,11 @@ class LearningKind:
         seed: Any = context.run_seed
         priorities = context.actor_priorities
         if (functional := compiled_environment(self, context, explorer)) is not None:
-            from etude.rollout.compiled import Compiled, CompiledEnvironments  # brings JAX
+            from etude.training.compiled import CompiledEnvironments, CompiledRollout  # brings JAX
 
             own: Any = engine
             compiled = CompiledEnvironments(own, functional, explorer, seed, indices, setup.keep_info, recorded)
-            return Compiled(own, compiled, explorer, seed)
+            return CompiledRollout(own, compiled, explorer, seed)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.actor(context)
         if isinstance(explorer, AdjustedExplorer):

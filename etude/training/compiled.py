@@ -81,7 +81,7 @@ class CompiledEnvironments:
         """Nothing is held."""
 
 
-class Compiled(InProcess):
+class CompiledRollout(InProcess):
     """Collects with one program of the engine for all time steps. Explorers draw what they draw in every rollout; first
     states, and what environments draw, come from keys of JAX, by the run's seed, environment and episode."""
 
