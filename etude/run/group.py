@@ -93,6 +93,8 @@ def reason_apart(run: Run) -> str | None:
         return "it has several agents"
     if context.setup.workers:
         return "workers collect for it"
+    if context.setup.vectorization == "compiled":
+        return "a compiled program collects for it"
     if run.agent.config.adapt:
         return "rules adapt its hyperparameters"
     kind = kind_of(run.agent)
