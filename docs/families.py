@@ -21,6 +21,7 @@ def algorithms() -> str:
 FAMILIES = (
     "off-policy, discrete actions",
     "off-policy, continuous actions",
+    "contextual bandits",
     "on-policy",
     "evolution",
     "recorded data",
@@ -38,6 +39,8 @@ def _family(kind: type[Agent], config: type) -> str:
         return "imitation"
     if kind.estimate is not Agent.estimate:
         return "evolution"
+    if kind.learns_from == "new_transitions":
+        return "contextual bandits"
     if issubclass(config, OffPolicyConfig):
         discrete = Discrete in kind.actions and Box not in kind.actions
         return f"off-policy, {'discrete' if discrete else 'continuous'} actions"

@@ -76,6 +76,24 @@ def offline(algorithm: str | None = None) -> str:
     return _of_one_or_all(head, rows, algorithm, about)
 
 
+def bandits() -> str:
+    """The regret that bandits collect while they learn, beside LinUCB's bound."""
+    held = read("bandits")
+    rows = [
+        [*name.split("/"), f"{found['mean']:.3g}", ", ".join(f"{x:.3g}" for x in found["regret"])]
+        for name, found in held.items()
+        if "/" in name
+    ]
+    if not rows:
+        return NOT_MEASURED
+    about = (
+        f"\nRegret over {held['steps']:,} steps of `LinearBandit` with {held['size']} numbers in a context, "
+        f"{held['actions']} actions and noise {held['noise']:g}; `squared` with `power=2`. With probability 0.9 LinUCB "
+        f"collects at most {held['bound']:,} where rewards are linear.\n"
+    )
+    return table(["rewards", "algorithm", "mean regret", "each seed"], rows) + about
+
+
 def _summaries(held: dict[str, Any], algorithm: str | None) -> Iterator[tuple]:
     """(names, summary, steps, the return of each seed) of one algorithm or of all."""
     for name, found in held.get("summary", {}).items():

@@ -49,6 +49,11 @@ def _auxiliary_loss(held: dict[str, Any]) -> str:
     return f"{_median(steps['with_loss']):,} steps with it, {_median(steps['ppo']):,} without (medians)"
 
 
+def _bandits(held: dict[str, Any]) -> str:
+    means = ", ".join(f"{name.replace('/', ', ')} {found['mean']:.3g}" for name, found in held.items() if "/" in name)
+    return f"mean regret over {held['steps']:,} steps: {means}; LinUCB's bound is {held['bound']:,}"
+
+
 def _before_after(held: dict[str, Any]) -> str:
     ratios = {name: found["median"] for name, found in held["after / before"].items()}
     slower = sorted((ratio, name) for name, ratio in ratios.items() if ratio > held["at most"])
@@ -314,6 +319,7 @@ FEATURES = (
     Feature("adapting", "adapting.md", _adapting),
     Feature("atari", "environments.md", _atari),
     Feature("auxiliary_loss", "building-blocks.md", _auxiliary_loss),
+    Feature("bandits", "algorithms/lin_ucb.md", _bandits),
     Feature("before_after", "benchmarks.md", _before_after),
     Feature("board", "board.md", _board),
     Feature("by_embedding", "distributions.md", _by_embedding),

@@ -25,7 +25,9 @@ actions to which noise is added (`exploration_noise`), or a distribution that is
 LearnsFrom = str | Any
 """What a batch holds: an object of a class derived from `training.kinds.LearningKind`, or the name of one of etude's.
 
-transitions: replayed ones. returns: the same, each up to the end of its episode (`replay.WholeReturns`).
+transitions: replayed ones.
+new_transitions: the same; new ones come first in a batch, each with weight 1 in one and 0 in all others.
+returns: replayed ones, each up to the end of its episode (`replay.WholeReturns`).
 transitions_and_returns: recorded ones, with the extra `return`, of the rest of the episode.
 transitions_and_next_actions: recorded ones, with the extras `next_action` and `next_recorded` (0 where there is none).
 sequences: replayed runs of them (`replay.Sequences`).

@@ -10,6 +10,7 @@ from etude.algorithms.a2c import A2C, A3C, A2CConfig, A3CConfig
 from etude.algorithms.airl import AIRL, AIRLConfig
 from etude.algorithms.appo import APPO, APPOConfig
 from etude.algorithms.awac import AWAC, AWACConfig
+from etude.algorithms.bandits import LinUCB, LinUCBConfig, NeuralTS, NeuralTSConfig
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config, RainbowConfig
 from etude.algorithms.cal_ql import CalQL, CalQLConfig
@@ -85,10 +86,12 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "ilql": (ILQL, ILQLConfig),
     "impala": (IMPALA, IMPALAConfig),
     "iql": (IQL, IQLConfig),
+    "lin_ucb": (LinUCB, LinUCBConfig),
     "maddpg": (MADDPG, MADDPGConfig),
     "mappo": (MAPPO, MAPPOConfig),
     "marwil": (MARWIL, MARWILConfig),
     "matd3": (MADDPG, MATD3Config),
+    "neural_ts": (NeuralTS, NeuralTSConfig),
     "ppo": (PPO, PPOConfig),
     "pqn": (PQN, PQNConfig),
     "qmix": (QMIX, QMIXConfig),
@@ -191,6 +194,8 @@ __all__ = [
     "IMPALAConfig",
     "IQL",
     "IQLConfig",
+    "LinUCB",
+    "LinUCBConfig",
     "MADDPG",
     "MADDPGConfig",
     "MAPPO",
@@ -198,6 +203,8 @@ __all__ = [
     "MARWIL",
     "MARWILConfig",
     "MATD3Config",
+    "NeuralTS",
+    "NeuralTSConfig",
     "OTHER_NAMES",
     "OffPolicyConfig",
     "OfflineConfig",

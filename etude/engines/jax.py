@@ -81,7 +81,7 @@ class JaxBackend:
 
             found, more = jax.grad(own, has_aux=True)({name: values[name] for name in names})
             gradients |= found
-        return more, gradients
+        return (more if groups else losses(values)[1]), gradients
 
     def choose(self, condition: Any, one: Any, other: Any) -> Any:
         return jax.lax.cond(condition, one, other)

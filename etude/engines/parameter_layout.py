@@ -234,7 +234,7 @@ class ParameterLayout:
                 f"{'Loss' if isinstance(losses, dict) else 'Losses'} is expected. Return "
                 f"Losses({', '.join(f'{name}=Loss(value)' for name in sorted(self.groups))})."
             )
-        if set(losses) != set(self.groups):
+        if set(losses) != set(self.groups) and (self.groups or not losses):  # without any, losses only report
             raise ConfigError(
                 f"{type(self.agent).__name__}.loss returned losses named {sorted(losses)}; its trained parts are named "
                 f"{sorted(self.groups)}. Each loss trains the part of its name: give both the same names."

@@ -346,6 +346,7 @@ class CompiledTorchBackend:
 
             found, more = torch.func.grad(own, has_aux=True)({name: values[name] for name in names})
             gradients |= found
+        more = more if groups else losses(values)[1]
         return tuple(None if part == () else part for part in more), gradients
 
     def choose(self, condition: Any, one: Any, other: Any) -> Any:

@@ -15,14 +15,14 @@ from etude.replay.hindsight import Hindsight
 from etude.replay.mixture import Demonstrations, MixedReplay, RecordedTerms
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.ring import Ring
-from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, Passes, Prioritised, Uniform
+from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, NewFirst, Passes, Prioritised, Uniform
 from etude.replay.token_sequences import PreferencePairs, TokenGroups, TokenSequences
 from etude.replay.views import NStep, OneStep, OneStepAndNextActions, Sequences, Unrolls
 
 __all__ = [
     "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",
     "EpisodeReturns", "BestEpisodes", "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay",
-    "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "OneStep", "OneStepAndNextActions",
+    "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "NewFirst", "OneStep", "OneStepAndNextActions",
     "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "RecordedTerms", "Ring", "Selector",
     "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
     "WholeReturns",

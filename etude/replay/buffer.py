@@ -15,7 +15,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.selectors import Prioritised, Selection, Unprioritised
+from etude.replay.selectors import NewFirst, Prioritised, Selection, Unprioritised
 
 PORTION = 4096  # rows that are copied at once
 
@@ -254,7 +254,7 @@ class Buffer:
         anew = _begins_anew(self.selector, held["selector"].value)
         if ring is self.ring and not anew:
             self.selector.check_state(held["selector"], stored)
-        elif isinstance(self.selector, Prioritised) and not anew:
+        elif isinstance(self.selector, Prioritised | NewFirst) and not anew:
             self.selector.check_state(held["selector"], stored, ring.rows)
         if not _begins_anew(self.view, held["view"].value):
             self.view.check_state(held["view"])
@@ -269,7 +269,7 @@ class Buffer:
         if saved is not self.ring:
             self.clear()
             there, here = copy_rows(saved, self.ring)
-            if isinstance(self.selector, Prioritised) and selected is not None:
+            if isinstance(self.selector, Prioritised | NewFirst) and selected is not None:
                 selected = self.selector.moved(selected, there, here)
             else:
                 selected = None

@@ -50,6 +50,47 @@ class Uniform(Unprioritised):
         return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
 
 
+class NewFirst(Unprioritised):
+    """Rows that were not selected before come first in each batch, the oldest first, with weight 1; the others are
+    drawn as `Uniform` does, with weight 0.
+
+    rows: `ring.rows`. most: of those that come first, in a batch.
+    """
+
+    def __init__(self, rows: int, most: int):
+        self._rows, self._most = rows, most
+        self._new = np.zeros(0, np.int64)  # flat rows, the oldest first
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        rows, weight = ring.locate(rng.integers(0, len(ring), (k, n))), np.zeros((k, n), np.float32)
+        count = min(len(self._new), k * self._most)
+        place = np.arange(count) // self._most, np.arange(count) % self._most
+        rows[place], weight[place] = self._new[:count], 1.0
+        self._new = self._new[count:]
+        return rows, weight
+
+    def added(self, ring: Ring, rows: Where) -> None:
+        self.removed(ring, np.append(numbers(rows), ring.vacant()))
+        self._new = np.append(self._new, numbers(rows))
+
+    def removed(self, ring: Ring, rows: Where) -> None:
+        self._new = self._new[~np.isin(self._new, numbers(rows))]
+
+    def state(self) -> dict[str, Any]:
+        return {"new": self._new}
+
+    def check_state(self, saved: Stored, stored: int = 0, rows: int | None = None) -> None:
+        saved.fields(("new",))["new"].array(np.int64, (None,), 0, (self._rows if rows is None else rows) - 1)
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self._new = np.array(state["new"])
+
+    def moved(self, state: dict[str, Any], there: np.ndarray, here: np.ndarray) -> dict[str, Any]:
+        """The state for a ring whose rows `here` hold what `there` held; see `Prioritised.moved`."""
+        found = dict(zip(there.tolist(), here.tolist(), strict=True))
+        return {"new": np.array([found[row] for row in state["new"].tolist() if row in found], np.int64)}
+
+
 class BestEpisodes(Unprioritised):
     """Rows of whole episodes, with the same probability, with replacement.
 

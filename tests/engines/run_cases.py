@@ -20,7 +20,9 @@ from etude.algorithms import (
     DQNConfig,
     ESConfig,
     IMPALAConfig,
+    LinUCBConfig,
     MADDPGConfig,
+    NeuralTSConfig,
     PPOConfig,
     PQNConfig,
     R2D2Config,
@@ -60,6 +62,8 @@ TD_MPC2_TINY = TDMPC2Config(
 )
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 PQN_TINY = PQNConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
+LIN_UCB_TINY = LinUCBConfig(batch_size=2, train_every=8, gradient_steps=4, buffer_size=100)
+NEURAL_TS_TINY = NeuralTSConfig(network=TINY, learning_rate=RATE, batch_size=8, train_every=2, buffer_size=100)
 TRPO_TINY = TRPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, epochs=3)
 RECURRENT_PPO_TINY = RecurrentPPOConfig(
     network=Recurrent(Mlp((8,)), 4),
@@ -136,6 +140,9 @@ CASES = [
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("pqn", "CartPole-v1", dataclasses.replace(PQN_TINY, **NORMALISED), changed={"workers": 2}),
     Case("trpo", "CartPole-v1", dataclasses.replace(TRPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("lin_ucb", "CartPole-v1", LIN_UCB_TINY, changed={"workers": 2}),
+    Case("neural_ts", "CartPole-v1", dataclasses.replace(NEURAL_TS_TINY, **NORMALISED), changed={"workers": 1}),
+    Case("neural_ts, recorded", "CartPole-v1", NEURAL_TS_TINY, 400, given={"data": CART, "environments": 1}),
     Case("sac", "Pendulum-v1", dataclasses.replace(SAC_TINY, **NORMALISED), changed={"workers": 1}),
     Case("sac-gsde", "Pendulum-v1", SAC_GSDE_TINY, changed={"workers": 1}),
     Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 1}),

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from recorded_world import VECTOR, World, code_of
 
+from etude.base.checks import Stored
 from etude.base.errors import ConfigError
-from etude.replay import Buffer, Epochs, OneStep, Ring, Uniform
+from etude.replay import Buffer, Epochs, NewFirst, OneStep, Ring, Uniform
 
 
 def filled(*chunks: tuple[int, list[int]], limit: int = 20) -> Ring:
@@ -49,6 +50,39 @@ def test_epochs_make_no_ragged_batch_and_draw_no_row_twice_in_a_pass():
     rows, weight = Epochs().select(EVEN, 9, 18, np.random.default_rng(0))  # 60 rows: 3 batches of 18 in a pass
     assert rows.shape == weight.shape == (9, 18)
     assert all(len(np.unique(one)) == 54 for one in rows.reshape(3, 54))
+
+
+@RINGS
+def test_new_rows_stand_in_front_of_one_batch_with_weight_1_the_oldest_first(ring):
+    selector, rng, wanted = NewFirst(ring.rows, 2), np.random.default_rng(0), ring.locate(np.arange(len(ring)))[:9]
+    selector.added(ring, wanted)
+    rows, weight = selector.select(ring, 2, 5, rng)
+    np.testing.assert_array_equal(weight, [[1, 1, 0, 0, 0]] * 2)
+    np.testing.assert_array_equal(rows[:, :2].reshape(-1), wanted[:4])
+    assert set(rows.reshape(-1)) <= set(ring.locate(np.arange(len(ring))))
+    other = NewFirst(ring.rows, 2)
+    other.check_state(Stored(selector.state(), "selector"))
+    other.restore(selector.state())
+    for each in (selector, other):  # the sixth is overwritten, and the last three batches hold fewer new rows
+        each.removed(ring, wanted[5:6])
+        rows, weight = each.select(ring, 4, 3, np.random.default_rng(1))
+        np.testing.assert_array_equal(rows[weight == 1], wanted[[4, 6, 7, 8]])
+        np.testing.assert_array_equal(weight.sum(1), [2, 2, 0, 0])
+        assert not len(each.state()["new"])
+
+
+@RINGS
+def test_what_is_new_stays_new_in_a_buffer_of_other_environments(ring):
+    buffer = Buffer(ring, NewFirst(ring.rows, 2), OneStep(0.9), np.random.default_rng(0))
+    newest = ring.locate(np.arange(3), np.ones(3, np.int64))
+    buffer.selector.added(ring, newest)
+    other = Ring(VECTOR, 40, 2)
+    restored = Buffer(other, NewFirst(other.rows, 2), OneStep(0.9), np.random.default_rng(0))
+    restored.check_state(Stored(buffer.state(), "replay"))
+    restored.restore(buffer.state())
+    rows, weight = restored.selector.select(other, 4, 2, np.random.default_rng(0))
+    found = rows[weight == 1]
+    np.testing.assert_array_equal(np.sort(other.reward[found]), np.sort(ring.reward[newest]))
 
 
 def test_the_rows_that_epochs_leave_out_differ_from_pass_to_pass():

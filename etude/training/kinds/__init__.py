@@ -16,6 +16,7 @@ from etude.training.description import Execution
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.off_policy import (
+    NewTransitionLearning,
     OfflineLearning,
     OfflineToOnlineLearning,
     OffPolicyLearning,
@@ -34,6 +35,7 @@ from etude.training.kinds.on_policy import (
 KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(),
     OffPolicySequenceLearning(),
+    NewTransitionLearning(),
     OfflineToOnlineLearning(),
     OfflineToOnlineLearning("transitions_and_returns", OneStepAndReturns),
     OfflineLearning(),

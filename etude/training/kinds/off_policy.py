@@ -31,6 +31,7 @@ from etude.replay import (
     Buffer,
     Hindsight,
     MultiAgentTransitions,
+    NewFirst,
     NStep,
     OneStep,
     PreferencePairs,
@@ -213,6 +214,34 @@ class OffPolicyLearning(LearningKind):
         if collecting and context.actor_priorities:
             return functools.partial(PrioritisingActor, context.agent, context.engine.spaces, self.view(context))
         return super().actor(context)
+
+
+class NewTransitionLearning(OffPolicyLearning):
+    """Transitions, of which each is learned from once: the first `new_steps` of a batch are those that came since the
+    last one, with weight 1, and the others, with weight 0, are drawn from all."""
+
+    name = "new_transitions"
+    multi_agent = False
+    shares_replay = False
+
+    def selector(self, config: Any, ring: Ring) -> Selector:
+        return NewFirst(ring.rows, config.new_steps)
+
+    def for_data(self, agent: Agent, data: Sources) -> LearningKind:
+        if data.single is None:
+            raise ConfigError(
+                f"{type(agent).__name__} learns from each step once, in order: give data= one source of recorded "
+                "episodes, or leave it out."
+            )
+        return super().for_data(agent, data)
+
+    def check(self, agent: Agent, setup: Execution) -> None:
+        super().check(agent, setup)
+        if setup.strategy is not None or setup.devices not in (None, 1):
+            raise ConfigError(
+                f"{type(agent).__name__} learns from one step after the other, on one device. Leave devices and "
+                "strategy out; workers= collects in several processes."
+            )
 
 
 class _RecordedTransitionLearning(OfflineLearning):

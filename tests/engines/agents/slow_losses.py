@@ -354,6 +354,34 @@ def pqn(given: Numbers, batch: Any) -> Any:
     return losses, {"q_value": average(found, lambda row: row.q)}, [row.error for row in found]
 
 
+def bandit(given: Numbers, batch: Any, values: Any, features: Any) -> Any:
+    """values, features: functions of an observation, of the expected rewards, and of what the regression reads."""
+    found, inverse, b = rows(given, batch), given.w["regression.inverse"], given.w["regression.b"].copy()
+    for row in found:
+        row.error = row.r - values(row.o)[row.a]
+        row.x = features(row.o)
+        row.deviation = math.sqrt(row.x @ inverse[row.a] @ row.x)
+    sums = [np.linalg.inv(each) for each in inverse]
+    for row in found[: -(-given.c.train_every // given.c.gradient_steps)]:
+        sums[row.a] = sums[row.a] + row.w * np.outer(row.x, row.x)
+        b[row.a] += row.w * row.r * row.x
+    given.after = {"regression.inverse": np.stack([np.linalg.inv(each) for each in sums]), "regression.b": b}
+    loss = average(found, lambda row: row.error**2)
+    return {"q": loss}, {"deviation": average(found, lambda row: row.deviation)}, None
+
+
+def lin_ucb(given: Numbers, batch: Any) -> Any:
+    weights = [a @ b for a, b in zip(given.w["regression.inverse"], given.w["regression.b"], strict=True)]
+    return bandit(given, batch, lambda o: [x @ o for x in weights], lambda o: o)
+
+
+def neural_ts(given: Numbers, batch: Any) -> Any:
+    w, head = part_of(given.w, "q.features"), part_of(given.w, "q.head")
+    hidden = lambda o: network(w, o, given.act, features=True)  # noqa: E731
+    values = lambda o: network(head, hidden(o))  # noqa: E731
+    return bandit(given, batch, values, lambda o: np.append(hidden(o), 1.0) / math.sqrt(len(hidden(o))))
+
+
 def spectral_dqn(given: Numbers, batch: Any) -> Any:
     moved = [name for name in given.w if name.startswith("q.") and name.endswith(".spectral")]
     given.after = {n: stretched(given.w[n.replace("spectral", "weight")], given.w[n])[1] for n in moved}

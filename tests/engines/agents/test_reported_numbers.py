@@ -21,6 +21,10 @@ TRUTH = {
     "dqn, dueling and noisy, masked": slow.dqn,
     "apex_dqn": slow.dqn,
     "pqn": slow.pqn,
+    "lin_ucb": slow.lin_ucb,
+    "lin_ucb, masked": slow.lin_ucb,
+    "neural_ts": slow.neural_ts,
+    "neural_ts, masked": slow.neural_ts,
     "c51": slow.c51,
     "c51, double, masked": slow.c51,
     "rainbow": slow.c51,
@@ -115,6 +119,8 @@ def otherwise(weights, rng):
         moved = x + 0.3 * rng.standard_normal(x.shape)
         if name.endswith("renorm_passes"):  # the second batch is the first whose statistics are corrected
             moved = np.full_like(x, 99_999)
+        if name.endswith(".inverse"):  # of a sum of squares
+            moved = moved @ np.swapaxes(moved, 1, 2) + 0.5 * np.eye(x.shape[-1])
         positive = name.endswith((".scale", "coefficient", "moments", "variance"))
         found[name] = x if "noise_" in name else np.asarray(np.abs(moved) + 0.1 if positive else moved, x.dtype)
     return found
