@@ -24,14 +24,14 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.masks import masked
 from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks.network import Normaliser, frozen
 
 
 @dataclass(frozen=True)
 class LinUCBConfig(OffPolicyConfig):
     """Hyperparameters of LinUCB, besides those of every off-policy algorithm. Each step is learned from once."""
 
-    network: Spec = Mlp(())  # values are linear in the observation
+    network: Spec = Mlp(())  # values are linear in its features, which nothing trains; Mlp(()): in the observation
     gamma: float = 0.0  # of no effect: rewards are immediate
     batch_size: int = 1  # transitions per gradient step
     learning_starts: int = 0  # environment steps before the first gradient step
@@ -57,8 +57,6 @@ class LinUCBConfig(OffPolicyConfig):
                 f"{name}: batch_size = {self.batch_size}, train_every = {self.train_every}, gradient_steps = "
                 f"{self.gradient_steps}; expected batches that hold all new steps. Give batch_size={self.new_steps}."
             )
-        if type(self) is LinUCBConfig and self.network != Mlp(()):
-            raise ConfigError(f"{name}: network = {self.network!r}; LinUCB has none. Take neural_ts, or leave it out.")
 
     @property
     def new_steps(self) -> int:
@@ -114,13 +112,14 @@ class LinUCB(Agent):
     acts_by: ClassVar[ActsBy] = "values"
     learns_from: LearnsFrom = "new_transitions"
     actions: ClassVar[tuple[type[Any], ...]] = (Discrete,)
+    trains: ClassVar[bool] = False  # whether features are trained
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.masked: bool = spaces.masked
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
-        self.q: dict[str, Part] = {"features": make.features(self.config.network, spaces.observation)}
-        self.actions_count: int = int(spaces.action.n)
-        self.size: int = next(iter(self.q["features"].architectures.values())).outputs
+        features = make.features(self.config.network, spaces.observation)
+        self.q: dict[str, Part] = {"features": features if self.trains else frozen(features)}
+        self.actions_count, self.size = int(spaces.action.n), features.architecture.outputs
         self.regression: RidgeRegression = self.make_regression(self.size)
 
     def make_regression(self, size: int) -> RidgeRegression:
@@ -164,6 +163,8 @@ class NeuralTSConfig(LinUCBConfig):
 
 class NeuralTS(LinUCB):
     """A network of the expected rewards, and the uncertainty of its last layer, by which values are sampled."""
+
+    trains = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         super().build(make, spaces)
