@@ -69,8 +69,8 @@ Tuple may be nested.
 
 ## Several agents
 
-Every algorithm above but the contextual bandits also trains [several agents](multi-agent.md), with independent or shared policies, over the
-observations and actions in the tables. These algorithms are for several agents only:
+Every algorithm above but the contextual bandits also trains [several agents](multi-agent.md), with independent or
+shared policies, over the observations and actions in the tables. These algorithms are for several agents only:
 
 {table(["algorithm", "Box", "Discrete", "MultiDiscrete", "action mask", "in turns", "shared policies"], _several())}
 ## Rollouts
