@@ -173,7 +173,12 @@ CASES = [
     Case("trpo box on nested", "trpo", Spaces(NESTED, BOX2), TRPOConfig(network=NARROW, epochs=2)),
     Case("lin_ucb", "lin_ucb", Spaces(NESTED, Discrete(3)), LinUCBConfig(batch_size=8, train_every=4)),
     Case("lin_ucb, masked", "lin_ucb", Spaces(MASKED, Discrete(3)), LinUCBConfig(thompson=True, ridge=0.5)),
-    Case("lin_ucb on images", "lin_ucb", Spaces(IMAGE, Discrete(3)), LinUCBConfig(SMALL_CONV, batch_size=16, train_every=16)),
+    Case(
+        "lin_ucb on images",
+        "lin_ucb",
+        Spaces(IMAGE, Discrete(3)),
+        LinUCBConfig(SMALL_CONV, batch_size=16, train_every=16),
+    ),
     Case("neural_ts", "neural_ts", Spaces(NESTED, Discrete(3)), NeuralTSConfig(network=NARROW, train_every=3)),
     Case("neural_ts, masked", "neural_ts", Spaces(MASKED, Discrete(3)), NeuralTSConfig(NARROW, thompson=False)),
     Case("neural_ts on images", "neural_ts", Spaces(IMAGE, Discrete(3)), NeuralTSConfig(network=SMALL_CONV)),
