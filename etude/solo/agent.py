@@ -333,21 +333,8 @@ class RL(AdaptiveMethods):
 
     # -- saving --------------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path) -> None:
-        """Write everything that training continues from: networks, optimizers, pool (with save_data), counters."""
-        files.save(self, path)
-
-    def restore(self, path: str | Path) -> None:
-        """Load what `save` wrote: the networks at once, the rest when `train` is called."""
-        files.restore(self, path)
-
-    def save_param(self, path: str | Path) -> None:
-        """Write `param` only."""
-        files.save_param(self, path)
-
-    def restore_param(self, path: str | Path) -> None:
-        """Load what `save_param` wrote."""
-        files.restore_param(self, path)
+    save, restore = files.save, files.restore
+    save_param, restore_param = files.save_param, files.restore_param
 
 
 class RL_pytorch(RL):

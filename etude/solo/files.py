@@ -28,7 +28,8 @@ from etude.solo.training import History
 
 
 def save(agent: Any, path: str | Path) -> None:
-    """Write everything that training continues from. Of several processes that train an agent, the chief writes."""
+    """Write everything that training continues from: networks, optimizers, pool (with save_data), counters. Of several
+    processes that train an agent, the chief writes."""
     own = agent._session_state
     if not own.chief:
         return
@@ -40,7 +41,7 @@ def save(agent: Any, path: str | Path) -> None:
 
 
 def restore(agent: Any, path: str | Path) -> None:
-    """Load networks and numbers at once, and the rest when the next session is built."""
+    """Load what `save` wrote: the networks and numbers at once, the rest when `train` is called."""
     state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}), weights(agent))
     _check(state, agent)
     load_weights(agent, state["agent"]["weights"])

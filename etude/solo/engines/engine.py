@@ -22,7 +22,7 @@ from etude.base.trees import Tree
 from etude.engines.updates import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
-from etude.solo.engines.user_agent import check_trained, each, find, flat, single
+from etude.solo.engines.user_agent import each, find, single
 
 _OBSERVATIONS = 64
 _BOUND = "clipnorm of Keras's optimizers; in PyTorch optimizer.register_step_pre_hook with clip_grad_norm_"
@@ -97,7 +97,8 @@ class AgentVariables:
     @property
     def trained(self) -> tuple[str, ...]:
         """Of those in `param`."""
-        return tuple(dict.fromkeys(self.name_of(variable) for variable in flat(self.agent.param, self.variable)))
+        parts = ([part] if isinstance(part, self.variable) else part for part in self.agent.param)
+        return tuple(dict.fromkeys(self.name_of(variable) for part in parts for variable in part))
 
     def name_of(self, variable: Any) -> str:
         """The name of a variable."""
@@ -192,7 +193,12 @@ class UserAgentEngine:
         self.traces: int = 0
         self.busy: Busy = Busy()
         self._interface = interface
-        check_trained(self.agent, self.groups)
+        if not all(self.groups):
+            raise ConfigError(
+                f"param of {type(self.agent).__name__} holds no trainable variables. Build the networks in __init__ "
+                "before their weights are read: begin a keras.Sequential with keras.Input, or call a network once on "
+                "an array."
+            )
 
     # -- what the classes derived write --------------------------------------------------------------------------------
 

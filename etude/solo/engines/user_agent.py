@@ -49,20 +49,6 @@ def grouped(agent: Any, optimizers: Sequence[Any], kind: type) -> list[list[Any]
     return groups
 
 
-def flat(param: Any, kind: type) -> list[Any]:
-    """All variables in `param`, in its order."""
-    return [one for part in param for one in ([part] if isinstance(part, kind) else part)]
-
-
-def check_trained(agent: Any, groups: Sequence[Sequence[Any]]) -> None:
-    """Raise ConfigError where an optimizer has nothing to train."""
-    if not all(groups):
-        raise ConfigError(
-            f"param of {type(agent).__name__} holds no trainable variables. Build the networks in __init__ before "
-            "their weights are read: begin a keras.Sequential with keras.Input, or call a network once on an array."
-        )
-
-
 def read_losses(agent: Any, found: Any, weight: Any, optimizers: int) -> list[Any]:
     """The scalars that `__call__` returned, a loss per example [B] averaged after the weights [B] are multiplied in.
 
