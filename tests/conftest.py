@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import tempfile
+import zlib
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -47,6 +48,8 @@ def pytest_configure(config):
         compile_fast()
         if sys.platform == "linux":
             fork_workers()
+        if "torch" not in MISSING and not any("engines" in Path(argument).parts for argument in config.args):
+            prefer_torch()
     if MISSING:
         skip_what_needs_them()
     config.addinivalue_line(
@@ -54,6 +57,8 @@ def pytest_configure(config):
         "variant(*engines): of a case that all engines run; torch, which compiles nothing, runs it, and those named do",
     )
     config.addinivalue_line("markers", "long: run with --whole alone, as `make slow` does")
+    config.addinivalue_line("markers", "long_but(*ids): all cases but these, or those of these parameters, are long")
+    config.addinivalue_line("markers", "every_engine: JAX and TensorFlow both run it, not in turn")
 
 
 def compile_fast():
@@ -82,6 +87,13 @@ def fork_workers():
     with mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}):  # as workers are started
         forkserver.ensure_running()
     atexit.register(forkserver._forkserver._stop)
+
+
+def prefer_torch():
+    """Where no engine is named, the first that is installed is torch, which compiles nothing."""
+    from etude import engines
+
+    engines.ENGINES = tuple(sorted(engines.ENGINES, key="torch".__ne__))
 
 
 def skip_what_needs_them():
@@ -117,21 +129,40 @@ def skipped_where_missing(report, error):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Compiling takes longer than computing: without --whole, other engines than torch leave variants out that do not
-    name them, and tests of engines that need none."""
+    """Compiling takes longer than computing: without --whole, other engines than torch leave out tests of engines that
+    need none, variants that do not name them, and what one of them compiles in the other's place."""
     if config.getoption("--whole"):
         return
     engine = config.getoption("--engine")
 
     def left_out(item):
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") or any(is_long(item, mark) for mark in item.iter_markers("long_but")):
             return True
-        needs_none = item.path.is_relative_to(ENGINES) and "engine_name" not in item.fixturenames
-        return engine != "torch" and (needs_none or any(engine not in m.args for m in item.iter_markers("variant")))
+        if engine == "torch" or not item.path.is_relative_to(ENGINES):
+            return False
+        on = [mark.args for mark in item.iter_markers("variant")]
+        if "engine_name" not in item.fixturenames or any(engine not in names for names in on):
+            return True
+        return not on and in_turn(item) not in (None, engine)
 
     left = [item for item in items if left_out(item)]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in set(left)]
+
+
+def is_long(item, mark):
+    """Whether none of the kept parameters is one of this case's."""
+    return not {item.callspec.id, *item.callspec.id.split("-")} & set(mark.args)
+
+
+def in_turn(item):
+    """Which of JAX and TensorFlow compiles a test of runs or of agents of one's own; None: both, where it names one of
+    them or its marks say so. What an engine computes is tested in `agents`, on both."""
+    both = ("jax", "tensorflow")
+    named = {*item.function.__code__.co_consts, *item.fixturenames} & {*both, "on_tensorflow"}
+    if item.path.parent.name == "agents" or named or item.get_closest_marker("every_engine"):
+        return None
+    return both[zlib.crc32(item.originalname.encode()) % 2]
 
 
 @pytest.fixture(scope="session")

@@ -70,6 +70,7 @@ def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted
     assert any("train/q" in record for record in measured(directory))
 
 
+@pytest.mark.long_but("SIGTERM")
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGTERM that can be caught")
 @pytest.mark.variant
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])

@@ -9,6 +9,8 @@ from written import PAGES, ROOT, blocks, quoted, run, section, table
 import etude
 from etude.report.records import scalars
 
+pytestmark = pytest.mark.every_engine
+
 SMALL = etude.Mlp((8,))
 OFF_POLICY = {"network": SMALL, "learning_starts": 50, "train_every": 50, "batch_size": 8, "buffer_size": 1_000}
 RUNS = {

@@ -65,6 +65,7 @@ def recorded(count: int = 400) -> Dataset:
     return Dataset(tuple(episodes), Spaces(IMAGE, Box(-1, 1, (1,), np.float32)))
 
 
+@pytest.mark.long_but("sac")
 @pytest.mark.parametrize("name", variants_but(("sac",), CONFIGS))
 def test_the_best_action_for_each_image_is_found(name, engine_name):
     data = {"data": recorded()} if name == "cql" else {"environments": 4}

@@ -107,6 +107,7 @@ def trained(name, engine_name, of_numbers):
     return run
 
 
+@pytest.mark.long_but("airl-False", "gail-True")
 @pytest.mark.parametrize("of_numbers", variants_but((False,), (False, True)))
 @pytest.mark.parametrize("name", variants_but(("airl",), CONFIGS))
 def test_the_expert_is_imitated_against_the_rewards_of_the_environment(name, of_numbers, engine_name):

@@ -50,6 +50,7 @@ def plain(state):
     return {name: part for name, part in state.items() if name != "description"}
 
 
+@pytest.mark.long_but("ppo", "sac")
 @pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "rewrite"), [("ppo", "rnd"), ("dqn", "icm"), ("sac", "icm"), ("dqn", "e3b")])
 def test_a_run_goes_on_from_a_checkpoint_with_the_same_numbers_and_in_workers(

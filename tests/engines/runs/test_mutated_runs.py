@@ -38,6 +38,7 @@ def only(kind, **more):
 VARIANTS = [pytest.param(name, marks=pytest.mark.variant) for name in ("ppo", "sac", "recurrent_ppo")]
 
 
+@pytest.mark.long_but("qmix", "recurrent_ppo")
 @pytest.mark.parametrize("algorithm", ["dqn", "qmix", *VARIANTS])
 def test_a_mutated_run_goes_on_with_all_that_its_parent_learned(engine_name, algorithm):
     env, config = CASES[algorithm]

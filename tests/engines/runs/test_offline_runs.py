@@ -161,6 +161,7 @@ def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_nam
     assert abs(values[5.0][1]) < 0.5
 
 
+@pytest.mark.long_but("0.9")
 @pytest.mark.variant
 @pytest.mark.parametrize("expectile", [0.5, 0.9])
 def test_the_value_of_implicit_q_learning_is_the_expectile_of_the_recorded_actions(engine_name, expectile):
@@ -255,6 +256,7 @@ CASES = {
 }
 
 
+@pytest.mark.long_but("cql", "marwil")
 @pytest.mark.variant
 @pytest.mark.parametrize("name", CASES)
 def test_a_resumed_run_equals_the_uninterrupted_one_without_the_file(engine_name, name, tmp_path):

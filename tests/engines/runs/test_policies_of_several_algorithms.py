@@ -48,6 +48,7 @@ def found_values(run, env):
     return (values / acted).tolist()
 
 
+@pytest.mark.long_but("4000")
 @pytest.mark.variant
 @pytest.mark.parametrize(
     ("env", "policies", "steps"),

@@ -18,6 +18,8 @@ from etude.algorithms.critics import CriticEnsemble, DiscreteTwinCritic
 from etude.base.events import Learned
 from etude.engines.numpy import NumpyEngine
 
+pytestmark = pytest.mark.every_engine
+
 GAMMA = 0.8
 NETWORK = Mlp((16,), "tanh")
 OFF_POLICY = {
@@ -170,6 +172,7 @@ SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are thos
 WITHOUT_VALUES = ("es", "ars", "r2d2", "recurrent_ppo")
 # Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
 ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
+ON_TORCH = ("dqn, priorities", "a3c", "recurrent_ppo", "trpo", "appo")  # where data goes other ways
 # What comes after a time limit is the business of the view that makes batches: one algorithm for each.
 ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "ppo", "pqn", "impala")
 ONE_STEP = (
@@ -217,7 +220,8 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
 def mark_of(probe, name):
     """Which engines run a learner on a probe; what is not needed to notice a mistake is run with --whole."""
     if probe is Sides:
-        return () if name in ON_EVERY_ENGINE else pytest.mark.variant
+        once = pytest.mark.variant if name in (*ONE_OF_EACH_VIEW, *ON_TORCH) else pytest.mark.long
+        return () if name in ON_EVERY_ENGINE else once
     return pytest.mark.variant if probe is Forever and name in ONE_OF_EACH_VIEW else pytest.mark.long
 
 
@@ -301,6 +305,7 @@ def test_values_and_policy_are_found(name, probe, engine_name):
         assert run.evaluate(episodes=20).mean == pytest.approx(probe.best, abs=0.05)
 
 
+@pytest.mark.long_but("dqn", "ppo")
 @pytest.mark.parametrize("name", [pytest.param(n, marks=mark_of(Forever, n)) for n in ONE_STEP])
 def test_a_clock_that_is_told_as_the_end_of_the_world_gives_another_value(name, engine_name):
     # Over one step: 1 / (1 - 0.8 gamma). Where returns of several steps count: between that and the first's.

@@ -122,6 +122,7 @@ def trained(run, pieces, total=640):
     return {"weights": run.engine.weights(), **{name: state[name] for name in ("moments", "scale")}}
 
 
+@pytest.mark.long_but("ppo-38", "ppo-7", "a2c-256", "impala-10", "appo-38", "recurrent_ppo-7", "mappo-10")
 @pytest.mark.parametrize("steps", [38, 10, 7, 256])
 @pytest.mark.parametrize("algorithm", variants_but(("ppo",), CASES))
 def test_a_run_in_pieces_of_any_length_learns_what_one_call_learns(algorithm, steps, engine_name):

@@ -12,15 +12,21 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from run_cases import CASES, Case, differences, measured
+from run_cases import CASES, differences, measured
 
 from etude import checkpoint
 from etude.base.events import Saved
 from etude.checkpoint.run_directory import RunDirectory
 
+pytestmark = pytest.mark.every_engine
+
 SCHEDULE = {"evaluate_every": 90, "evaluate_episodes": 2}
 SAVED_AT_EVERY = 4  # parts of the run
 AGAIN = ("dqn", "r2d2", "ppo", "es", "a3c", "ppo-several")  # one of each way in which workers collect
+STATES = (  # one case of each kind of state
+    *AGAIN, "sac", "rainbow", "td_mpc2", "apex_ddpg", "ddpg-hindsight", "impala", "recurrent_ppo", "reinforce",
+    "dqn-box2d", "ppo-mujoco", "maddpg", "dqn-data",
+)  # fmt: skip
 
 
 def in_another_process(jobs: list, folder: Path) -> None:
@@ -37,26 +43,32 @@ def read(path: Path, state: Path) -> tuple[list, dict]:
     return json.loads(path.read_text()), checkpoint.read(state)
 
 
-def tried(case: Case, engine_name: str) -> bool:
-    """One of each way to learn on every engine; all on the one that starts fastest, as the rest knows no engine."""
-    return case.name in ("dqn", "ppo", "sac", "es") or engine_name == "torch"
+@pytest.fixture(scope="module")
+def tried(engine_name, request):
+    """The names of the cases that are tried: one of each way to learn on every engine; all on the one that starts
+    fastest, as the rest knows no engine. Without --whole, those whose states differ, and two where an engine
+    compiles."""
+    if request.config.getoption("--whole"):
+        return [case.name for case in CASES if case.name in ("dqn", "ppo", "sac", "es") or engine_name == "torch"]
+    two = {"jax": ("dqn", "sac"), "tensorflow": ("dqn", "ppo")}
+    return [case.name for case in CASES if case.name in two.get(engine_name, STATES)]
 
 
 @pytest.fixture(scope="module")
-def again(engine_name, request):
+def again(engine_name, tried, request):
     """The names of the cases that another process does from their start: without --whole the first one where another
     engine than torch learns, as workers know no engine."""
-    names = [case.name for case in CASES if case.name in AGAIN and tried(case, engine_name)]
+    names = [case.name for case in CASES if case.name in {*AGAIN} & {*tried}]
     return names if engine_name == "torch" or request.config.getoption("--whole") else names[:1]
 
 
 @pytest.fixture(scope="module")
-def resumed(engine_name, again, tmp_path_factory):
+def resumed(engine_name, tried, again, tmp_path_factory):
     """For each case: what the uninterrupted run told and left, and the same of those that went on from its saves."""
     folder = tmp_path_factory.mktemp("resumed")
     whole, jobs = {}, []
     for case in CASES:
-        if not tried(case, engine_name):
+        if case.name not in tried:
             continue
         with RunDirectory.create(folder / case.name, case.name, keep=9) as directory:
             with case.run(engine_name, run_dir=directory) as run:
@@ -82,9 +94,9 @@ def left_by(events: list) -> tuple[list, dict]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
-def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_bit(case, resumed, engine_name):
-    if not tried(case, engine_name):
-        pytest.skip("this one is tried on torch")
+def test_a_run_resumed_in_another_process_equals_the_uninterrupted_one_bit_for_bit(case, resumed, tried):
+    if case.name not in tried:
+        pytest.skip("this one is tried with --whole, or on torch")
     folder, whole, jobs = resumed
     expected, last = left_by(whole[case.name])
     count = 0

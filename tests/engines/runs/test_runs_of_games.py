@@ -181,6 +181,7 @@ def test_what_cannot_be_is_one_clear_error(algorithm, given, message):
         etude.Run(algorithm, EASY, **given)
 
 
+@pytest.mark.long_but("masked", "grpo")
 @pytest.mark.variant
 @pytest.mark.parametrize("algorithm", ["bc", "masked", "dpo", "grpo", "rlhf"])
 def test_policies_of_whole_games_evolve(algorithm, games, engine_name):

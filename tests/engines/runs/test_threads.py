@@ -29,7 +29,11 @@ def threads(engine_name, width, *chosen, **settings):
 
 @pytest.mark.parametrize(
     ("width", "asked", "alone"),
-    [(64, None, True), pytest.param(512, None, False, marks=pytest.mark.variant), (64, "2", False)],
+    [
+        (64, None, True),
+        pytest.param(512, None, False, marks=pytest.mark.variant),
+        pytest.param(64, "2", False, marks=pytest.mark.variant),
+    ],
 )
 def test_small_networks_are_computed_with_one_thread(width, asked, alone, engine_name):
     number, *around = threads(engine_name, width, **({SETTINGS[engine_name]: asked} if asked else {}))
@@ -46,6 +50,7 @@ def test_a_number_of_threads_that_torch_was_given_is_kept(engine_name):
     assert threads("torch", 64, str(chosen)) == [chosen] * 3
 
 
+@pytest.mark.long_but("set_by_user0")
 @pytest.mark.parametrize(("set_by_user", "spins"), [({}, "1000"), ({"GOMP_SPINCOUNT": "77"}, "77")])
 def test_threads_of_torch_sleep_soon_where_a_run_imports_it(set_by_user, spins, engine_name):
     if engine_name != "torch":

@@ -87,6 +87,7 @@ def found_values(run, env):
     return (values / acted).tolist()
 
 
+@pytest.mark.long_but("dqn", "ppo")
 @pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 4_000), ("mappo", 4_000)])
 def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
@@ -94,6 +95,7 @@ def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(
     assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
 
 
+@pytest.mark.long_but("dqn")
 @pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_000), ("ppo", 5_000), ("mappo", 6_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
@@ -126,6 +128,7 @@ TOGETHER = {
 }
 
 
+@pytest.mark.long_but("dqn", "ppo", "maddpg")
 @pytest.mark.parametrize("name", variants_but(("dqn",), TOGETHER))
 def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine_name):
     algorithm, continuous, policies, steps = TOGETHER[name]
@@ -133,6 +136,7 @@ def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine
     assert run.evaluate(episodes=20).mean > 1.85
 
 
+@pytest.mark.long_but("qmix")
 @pytest.mark.parametrize(("algorithm", "earned"), [pytest.param("vdn", 7, marks=pytest.mark.variant), ("qmix", 8)])
 def test_mixed_values_find_what_their_sum_does_not(algorithm, earned, engine_name):
     """The two-step game with the presets, of which these are the paper's figures."""
@@ -147,6 +151,7 @@ def test_a_team_is_worth_what_goes_on_of_it():
     assert QMIX.going_on({"status": status}).tolist() == expected
 
 
+@pytest.mark.long_but("maddpg")
 @pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 2_500), ("maddpg", 1_800)])
 def test_agents_of_different_kinds_learn_together_and_obey_their_masks(algorithm, steps, engine_name):
@@ -212,6 +217,7 @@ class LeavesFor(Leaving):
         return seen, rewards, terminated, truncated, infos
 
 
+@pytest.mark.long_but("1-maddpg", "30-mappo")
 @pytest.mark.parametrize("algorithm", variants_but(("maddpg",), ["maddpg", "matd3", "mappo"]))
 @pytest.mark.parametrize("steps", variants_but((1,), [1, 30]))
 def test_whoever_stays_learns_the_same_whether_another_agent_was_truncated_or_terminated(algorithm, steps, engine_name):
@@ -277,6 +283,7 @@ def test_policies_of_agents_with_dots_in_their_names_are_different_ones():
     assert Policies().names(spaces) == {"a.b": "a_b_", "a.b_": "a_b__", "a_b": "a_b", "b": "b"}
 
 
+@pytest.mark.long_but("dqn", "ppo")
 @pytest.mark.variant
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_what_agents_are_called_changes_nothing_of_what_they_learn(algorithm, engine_name, tmp_path):

@@ -10,6 +10,8 @@ from solo_reference import steps_by_hand
 from etude.base.data import Batch
 from etude.base.spaces import Discrete, Spaces, Tuple
 
+pytestmark = pytest.mark.every_engine
+
 KINDS = [("DQN", False), ("PPO", False), ("DDPG", True)]
 every_kind = pytest.mark.parametrize("kind, continuous", KINDS, ids=[name for name, _ in KINDS])
 
