@@ -262,7 +262,7 @@ def one_hot(index: Array, n: int) -> Array:
 
 
 def take_last(x: Array, index: Array) -> Array:
-    """x[..., index]: x [..., n] and integers [...] -> [...]."""
+    """x[..., index]: x [..., n] and integers [...], or [B] for [members, B, n] -> [...]."""
     return _of[type(x)].take_last(x, index)
 
 

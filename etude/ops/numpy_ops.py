@@ -211,7 +211,7 @@ def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     if x.ndim == 2:
         return x[np.arange(len(x)), index]
     flat = x.reshape(-1, x.shape[-1])
-    return flat[np.arange(len(flat)), np.reshape(index, -1)].reshape(x.shape[:-1])
+    return flat[np.arange(len(flat)), np.broadcast_to(index, x.shape[:-1]).reshape(-1)].reshape(x.shape[:-1])
 
 
 def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:

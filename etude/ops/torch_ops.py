@@ -165,7 +165,7 @@ def one_hot(index: Tensor, n: int) -> Tensor:
 
 
 def take_last(x: Tensor, index: Tensor) -> Tensor:
-    return torch.gather(x, -1, index.to(torch.int64).unsqueeze(-1)).squeeze(-1)
+    return torch.gather(x, -1, index.to(torch.int64).expand(x.shape[:-1]).unsqueeze(-1)).squeeze(-1)
 
 
 def take_row(x: Tensor, index: Tensor) -> Tensor:

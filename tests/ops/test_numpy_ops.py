@@ -129,6 +129,7 @@ def test_reductions_go_over_all_axes_or_the_given_one():
 def test_indices_pick_along_the_last_axis():
     np.testing.assert_allclose(ops.take_last(X, np.array([2, 0])), [3, 0])
     np.testing.assert_allclose(ops.take_last(np.stack([X, -X]), np.array([[2, 0], [0, 1]])), [[3, 0], [-0.5, -1]])
+    np.testing.assert_allclose(ops.take_last(np.stack([X, -X]), np.array([2, 0])), [[3, 0], [-3, 0]])
     np.testing.assert_allclose(ops.take_row(np.stack([X, -X]), np.array([1, 0])), [X[1], -X[0]])
     np.testing.assert_array_equal(ops.one_hot(np.array([[2], [0]]), 3), [[[0, 0, 1]], [[1, 0, 0]]])
     np.testing.assert_array_equal(ops.one_hot(np.array([5, -1]), 3), 0)

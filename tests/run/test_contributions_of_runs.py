@@ -6,9 +6,10 @@ from functools import partial
 
 import numpy as np
 import pytest
+from run_makers import run_given
 from run_worlds import Labelled
 
-from etude import Linear, Mlp, Run
+from etude import Linear, Mlp
 from etude.algorithms import A3CConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Learned
@@ -24,7 +25,7 @@ def with_statistics():
 
 
 def run_of(env=Labelled, config=TINY, **more):
-    return Run("a3c", env, **{"config": config, "environments": 3, "engine": "torch", "seed": 5, **more})
+    return run_given("a3c", env, **{"config": config, "environments": 3, "engine": "torch", "seed": 5, **more})
 
 
 def of_kind(events, kind):

@@ -6,7 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, PPO_TINY
+from run_makers import DQN_TINY, PPO_TINY, run_given
 from run_worlds import Counted
 
 import etude
@@ -36,7 +36,7 @@ def pendulum():
 def run_on(data, algorithm="dqn", env="CartPole-v1", **more):
     configs = {"dqn": DQN_TINY, "sac": SAC_TINY}
     settings = {"config": configs.get(algorithm), "engine": "torch", "seed": 1, "environments": 4, **more}
-    return etude.Run(algorithm, env, data=data, **settings)
+    return run_given(algorithm, env, data=data, **settings)
 
 
 def mixed(dataset, share=0.5):

@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, assert_same_weights
+from run_makers import DQN_TINY, assert_same_weights, run_given
 from several_worlds import Coming, Counting, Hidden, Meeting
 
 import etude
@@ -27,7 +27,7 @@ CONFIGS = {
 
 def made(algorithm, env=Hidden, **more):
     settings = {"config": CONFIGS[algorithm], "engine": "torch", "environments": 2, "seed": 1, **more}
-    return Run(algorithm, partial(env), **settings)
+    return run_given(algorithm, partial(env), **settings)
 
 
 @pytest.mark.parametrize("algorithm", CONFIGS)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from run_makers import run_given
 from thread_processes import in_processes
 
 import etude
@@ -54,7 +55,7 @@ def steps_of(algorithm):
 def made(algorithm, devices=2, case=None, **changes):
     env = ENVIRONMENTS.get(algorithm, "CartPole-v1")
     case = CASES[algorithm] if case is None else case
-    return etude.Run(algorithm, env, **{**SMALL, **case, "devices": devices, **changes})
+    return run_given(algorithm, env, **{**SMALL, **case, "devices": devices, **changes})
 
 
 def trained(algorithm, size, monkeypatch, **changes):

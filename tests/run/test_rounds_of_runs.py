@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from run_makers import run_given
 from run_worlds import Counted, Failing, Labelled
 
 from etude import Mlp, Run, checkpoint, presets
@@ -33,7 +34,7 @@ each_algorithm = pytest.mark.parametrize("algorithm", CONFIGS)
 
 
 def run_of(algorithm, env=Labelled, **more):
-    return Run(
+    return run_given(
         algorithm, env, **{"config": CONFIGS[algorithm], "environments": 4, "engine": "torch", "seed": 5, **more}
     )
 

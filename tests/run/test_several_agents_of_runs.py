@@ -6,11 +6,11 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
-from run_makers import DQN_TINY, PPO_TINY
+from run_makers import DQN_TINY, PPO_TINY, run_given
 from several_worlds import Coming, Counting, Duel, Leaving, Meeting, Mixed, Pausing
 
 import etude
-from etude import Mlp, Policies, Run
+from etude import Mlp, Policies
 from etude.algorithms import MADDPGConfig
 from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.events import Collected, Evaluated
@@ -26,7 +26,7 @@ def tiny(algorithm, env, policies=None, **more):
         "maddpg": MADDPGConfig(network=Mlp((4,)), batch_size=8, learning_starts=16),
     }
     settings = {"config": config.get(algorithm), "engine": "torch", "environments": 2, "seed": 1, **more}
-    return Run(algorithm, env, policies=policies, **settings)
+    return run_given(algorithm, env, policies=policies, **settings)
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ CALLS += [
     ("one_hot", (INDEX.astype(np.int64), 2)),
     ("take_last", (X, INDEX)),
     ("take_last", (np.stack([X, -X]), np.stack([INDEX, INDEX[::-1]]))),
+    ("take_last", (np.stack([X, -X]), INDEX)),
     ("take_row", (np.stack([X, -X]), np.array([1, 0]))),
     ("gather", (IMAGES, np.array([[8, 0, 0], [1, 2, 8]]))),
     ("linear_binning", (np.minimum(3 * POSITIVE, 3), X, 4)),
