@@ -4,10 +4,10 @@ VENV ?= .venv
 ENGINES ?= tensorflow torch jax
 JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 EXTRAS := $(shell echo $(ENGINES) envs dev | tr ' ' ',')
-TESTS_OF_ENGINES := $(foreach folder,runs solo agents,$(ENGINES:%=test-%-$(folder)))
+TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folder)))
 CHECKS := pyright completeness mypy structure layers lint
 AS_STRUCTURE := tests/layers/test_structure.py::test_nothing_is_more_than_its_bound
-OTHER_TESTS := test-in-run test-in-docs-cli test-in-tuning-rollout test-in-others
+OTHER_TESTS := test-in-run test-in-others test-in-tuning-rollout test-in-docs-cli
 
 PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install --quiet --disable-pip-version-check -c constraints.txt
@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 help:
 	@echo "make train   set up $(VENV) and train DQN on CartPole-v1"
-	@echo "make test    set up every engine and run all tests"
+	@echo "make test    set up every engine and run each test, and of its cases what can fail by itself (CONTRIBUTING.md)"
 	@echo "make check   lint, format, types, layers, size"
 	@echo "make new-algorithm NAME=my_algorithm [CLASS=MyClass]   its file, page, preset and test, with what is left to fill in"
 	@echo "make lowest  test the command line and a part of JAX's agents with the oldest versions that pyproject.toml allows"
@@ -26,7 +26,7 @@ help:
 	@echo "make docs-check   look at every page of it in Chromium, wide and narrow, and ask its search"
 	@echo "make build   make a wheel in dist/, install it into an empty environment, and test its command line there"
 	@echo "make bench   measure speed and memory"
-	@echo "make slow    every variant of every test, reliability, and the learning table of every algorithm (hours)"
+	@echo "make slow    every case of every test on every engine, workers spawned, reliability, and the learning table of every algorithm (hours)"
 	@echo "make reliability   kills, damaged and hostile files, faulty environments, a soak of five minutes (an hour)"
 
 train: $(VENV)/.ready-train
