@@ -152,20 +152,17 @@ class MetricsFile:
         try:
             with self._opened() as descriptor:
                 while time.thread_time() < until and (data := self._piece(descriptor, self._scanned, self._read)):
-                    self._take_warnings(data)
+                    place = data.find(_WARNING)
+                    while place >= 0:
+                        start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
+                        record = self._record(data[start:end])
+                        if record is not None and "warning" in record:
+                            self.warnings = [*self.warnings, (record["step"], str(record["warning"]))][-WARNINGS:]
+                        place = data.find(_WARNING, end)
                     self._scanned += len(data)
         except (OSError, Unreadable):
             return True
         return self._scanned >= self._read
-
-    def _take_warnings(self, data: bytes) -> None:
-        place = data.find(_WARNING)
-        while place >= 0:
-            start, end = data.rfind(b"\n", 0, place) + 1, data.find(b"\n", place)
-            record = self._record(data[start:end])
-            if record is not None and "warning" in record:
-                self.warnings = [*self.warnings, (record["step"], str(record["warning"]))][-WARNINGS:]
-            place = data.find(_WARNING, end)
 
     def _sample(self, descriptor: int, names: tuple[str, ...]) -> Numbers:
         """Of records at even distances."""

@@ -18,7 +18,6 @@ from tyro.conf import UseAppendAction
 import etude.presets as presets
 from etude.algorithms import ALGORITHMS, named
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.events import Finished
 from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import INSTEAD, explain
 from etude.checkpoint import trust
@@ -104,13 +103,9 @@ def carry_out(
         )
     if display == "nothing":
         return INTERRUPTED if finished.reason == "interrupted" else 0
-    return _conclude(finished, run, schedule, directory.path)
-
-
-def _conclude(finished: Finished, run: Run, schedule: Schedule, directory: Path) -> int:
     best = run.learner.progress.best
     if finished.reason == "interrupted":
-        say(f"\nStopped at step {finished.step:,} and saved. Continue with\n  etude resume {directory}")
+        say(f"\nStopped at step {finished.step:,} and saved. Continue with\n  etude resume {directory.path}")
         return INTERRUPTED
     if finished.reason == "target":
         say(
@@ -118,7 +113,7 @@ def _conclude(finished: Finished, run: Run, schedule: Schedule, directory: Path)
         )
     elif schedule.target is not None and best is not None and best < schedule.target:
         say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {best:.1f}.")
-    next_commands(str(directory))
+    next_commands(str(directory.path))
     return 0
 
 

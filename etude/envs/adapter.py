@@ -294,7 +294,12 @@ def task_giver(env: gym.Env[Any, Any], name: str) -> GiveTask:
 
     It is given a copy, which it may keep and change.
     """
-    method = _method(env)
+    if env.has_wrapper_attr("set_task"):
+        found = env.get_wrapper_attr("set_task")
+    else:  # PettingZoo's wrappers hand on what they do not have
+        inner = env.unwrapped
+        found = getattr(inner.env, "set_task", None) if isinstance(inner, MultiAgentEnvironment) else None
+    method = found if callable(found) else None
     if method is not None:
 
         def call(task: Any) -> dict[str, Any]:
@@ -312,15 +317,6 @@ def task_giver(env: gym.Env[Any, Any], name: str) -> GiveTask:
                 f"{type(layer).__qualname__} has no parameter `options`. Write one of the two."
             )
     return lambda task: {"options": {"task": copy.deepcopy(task)}}
-
-
-def _method(env: gym.Env[Any, Any]) -> Callable[[Any], Any] | None:
-    if env.has_wrapper_attr("set_task"):
-        found = env.get_wrapper_attr("set_task")
-    else:  # PettingZoo's wrappers hand on what they do not have
-        inner = env.unwrapped
-        found = getattr(inner.env, "set_task", None) if isinstance(inner, MultiAgentEnvironment) else None
-    return found if callable(found) else None
 
 
 def _with_lists(value: Any) -> Any:

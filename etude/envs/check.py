@@ -48,7 +48,15 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
     try:
         source = resolve(env)
         if source.single is None:
-            _check_simulator(source, findings)
+            simulator = make_simulator(source, 2, {})
+            try:
+                restart_of(simulator, source.name)
+                Observations(simulator.single_observation_space)
+                Actions(simulator.single_action_space)
+            except EtudeError as problem:
+                findings.add(Finding("autoreset", problem.with_options))
+            finally:
+                close_all([simulator], source.name)
         else:
             _check_single(source, findings)
     except EtudeError as problem:
@@ -56,18 +64,6 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
     except RAISED as problem:  # the environment's own, from wherever it was called
         findings.add(Finding("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
     return list(findings.by_name.values())
-
-
-def _check_simulator(source: EnvironmentSource, findings: _Findings) -> None:
-    simulator = make_simulator(source, 2, {})
-    try:
-        restart_of(simulator, source.name)
-        Observations(simulator.single_observation_space)
-        Actions(simulator.single_action_space)
-    except EtudeError as problem:
-        findings.add(Finding("autoreset", problem.with_options))
-    finally:
-        close_all([simulator], source.name)
 
 
 def _check_single(source: EnvironmentSource, findings: _Findings) -> None:

@@ -90,23 +90,24 @@ class Architecture:
         read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]
         self._images = [(path, image, *self._add_convolutions(i, image)) for i, (path, image) in enumerate(read)]
         inputs = sum(width(part) for _, part in vectors) + sum(size for *_, size in self._images)
-        if spec.dueling:
-            self._add_dueling(inputs, outputs, gain)
-            return
-        self._trunk, inputs = self._add_chain("", inputs, spec.widths, 0)
-        self.shape = outputs if isinstance(outputs, tuple) else (inputs if outputs is None else outputs,)
-        self._heads = []
-        self.outputs: int = math.prod(self.shape)
-        if outputs is not None:
-            self._heads.append(self._add_chain("", inputs, (self.outputs,), len(spec.widths), gain)[0])
+        self._heads: list[list[Dense]] = []
+        self._add_layers(inputs, outputs, gain)
 
-    def _add_dueling(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
+    def _add_layers(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
+        widths = self.spec.widths
+        if not self.spec.dueling:
+            self._trunk, inputs = self._add_chain("", inputs, widths, 0)
+            self.shape = outputs if isinstance(outputs, tuple) else (inputs if outputs is None else outputs,)
+            self.outputs: int = math.prod(self.shape)
+            if outputs is not None:
+                self._heads.append(self._add_chain("", inputs, (self.outputs,), len(widths), gain)[0])
+            return
         if not isinstance(outputs, tuple):
             raise ConfigError(
                 f"{type(self.spec).__name__}: dueling=True splits values of actions, which dqn, c51, qr_dqn and "
                 "rainbow learn; this network has other outputs. Leave dueling off."
             )
-        *shared, last = self.spec.widths
+        *shared, last = widths
         self.outputs = math.prod(outputs)
         self.shape = outputs
         self._trunk, inputs = self._add_chain("", inputs, tuple(shared), 0)
@@ -307,17 +308,12 @@ class ResidualArchitecture(Architecture):
         members: int | None = None,
         gain: float = 1.0,
     ):
-        self.spec: Any = Mlp((spec.width,), spec.activation, spec.initializer)  # of each layer
-        self.space: Space = space
-        self.members: int | None = members
-        self.parameters, self.noise, self.statistics = {}, {}, ()
-        self.dropout: int = 0
-        self.portable: bool = True
-        self._prefix, self._images = "", []
-        self._activation, self._affine = ACTIVATION_FUNCTIONS[spec.activation], affine
-        self._vector_spaces = leaves(space)
-        self._vectors = [(path, to_vector(part)) for path, part in self._vector_spaces]
-        inputs = sum(width(part) for _, part in self._vector_spaces)
+        self._residual = spec
+        of_each_layer = Mlp((spec.width,), spec.activation, spec.initializer)
+        super().__init__(of_each_layer, space, outputs, members, gain)
+
+    def _add_layers(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
+        spec = self._residual
         self._trunk, _ = self._add_chain("", inputs, (spec.width,), 0, 1.0)
         self._blocks: list[tuple[Norm, list[Dense]]] = []
         for i in range(spec.blocks):
@@ -328,7 +324,8 @@ class ResidualArchitecture(Architecture):
         self._last = self._add_norm("last", spec.width, 0)
         self.shape = outputs if isinstance(outputs, tuple) else (spec.width if outputs is None else outputs,)
         self.outputs: int = math.prod(self.shape)
-        self._heads = [] if outputs is None else [self._add_chain("", spec.width, (self.outputs,), 1, gain)[0]]
+        if outputs is not None:
+            self._heads.append(self._add_chain("", spec.width, (self.outputs,), 1, gain)[0])
 
     def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
         x = self._affine(values, self._trunk[0], x)

@@ -103,7 +103,15 @@ class Fragment:
         self._t = t = self._t + 1
         self._at = t if self._columns is None else (t, self._columns)
         if final:
-            self._end_episodes(final, terminated)
+            for i in sorted(final):
+                position = self._following[i]
+                if isinstance(final[i], Lost):
+                    self._lost.append(position)
+                else:
+                    episode = self._collector.end_episode(position, not terminated[i])
+                    self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
+                self._explorer_state[i], self._state[i] = np.nan, 0.0
+                self._statistics.reset(position)
             self._after_ends()
         if self._t == self._steps and not self.complete:
             self._finish()
@@ -131,17 +139,6 @@ class Fragment:
         # Of a slice these share the collector's arrays.
         self._explorer_state, self._state = collector.explorer_state[who], collector.recurrent_state[who]
         self._observation = collector.observations(positions)
-
-    def _end_episodes(self, final: dict[int, Tree], terminated: np.ndarray) -> None:
-        for i in sorted(final):
-            position = self._following[i]
-            if isinstance(final[i], Lost):
-                self._lost.append(position)
-            else:
-                episode = self._collector.end_episode(position, not terminated[i])
-                self._ends.append(EndedEpisode(self._t - 1, self._positions.index(position), final[i], episode))
-            self._explorer_state[i], self._state[i] = np.nan, 0.0
-            self._statistics.reset(position)
 
     def _write_back(self) -> None:
         """Keep in the collector what the environments have come to."""

@@ -373,21 +373,18 @@ class HttpServer:
         while not self.ends:
             await asyncio.sleep(min(0.1, self._limits.silence / 4))
             self._sweep()
-            self._drop_silent()
+            # Close connections on which nothing is asked for long, also where the head of a request never ends.
+            now, found = time.monotonic(), {}
+            connections: list[Any] = list(self._server.server_state.connections)
+            for connection in connections:
+                cycle = connection.cycle
+                if cycle is None or cycle.response_complete:
+                    last, since = self._idle.get(connection, (None, now))
+                    found[connection] = (cycle, since if last is cycle else now)
+                    if now - found[connection][1] > 2 * self._limits.silence:
+                        connection.transport.abort()
+            self._idle = found
         self._sweep()
-
-    def _drop_silent(self) -> None:
-        """Close connections on which nothing is asked for long, also where the head of a request never ends."""
-        now, found = time.monotonic(), {}
-        connections: list[Any] = list(self._server.server_state.connections)
-        for connection in connections:
-            cycle = connection.cycle
-            if cycle is None or cycle.response_complete:
-                last, since = self._idle.get(connection, (None, now))
-                found[connection] = (cycle, since if last is cycle else now)
-                if now - found[connection][1] > 2 * self._limits.silence:
-                    connection.transport.abort()
-        self._idle = found
 
     # -- requests ------------------------------------------------------------------------------------------------------
 

@@ -63,7 +63,10 @@ def sources_for(data: Any, load: Callable[[Any], RecordedData]) -> Sources:
                 f"data: the share of {_shown(source)} is {share!r}; expected a positive number, such as 0.5. Leave a "
                 "source without a share out."
             )
-    names = _names([source for source, _ in pairs])
+    given = [str(source) if isinstance(source, str | Path) else "recorded" for source, _ in pairs]
+    if given.count(SAMPLER) > 1:
+        raise ConfigError(f'data names "{SAMPLER}" twice; give it one share.')
+    names = numbered(given, " ")
     total = sum(share for _, share in pairs)
     shares = {name: share / total for name, (_, share) in zip(names, pairs, strict=True)}
     online = shares.pop(SAMPLER, 0.0)
@@ -116,19 +119,16 @@ def _pairs(data: Any) -> list[tuple[Any, Any]] | None:
     return None
 
 
-def _names(sources: Iterable[Any]) -> list[str]:
-    """A name for each source: its path, or "recorded"; those after the first of one name are numbered."""
-    names: list[str] = []
-    for source in sources:
-        base = name = str(source) if isinstance(source, str | Path) else "recorded"
-        if name == SAMPLER and SAMPLER in names:
-            raise ConfigError(f'data names "{SAMPLER}" twice; give it one share.')
-        number = 1
-        while name in names:
+def numbered(names: Iterable[str], mark: str) -> list[str]:
+    """The same names; those after the first of one name are numbered, behind the mark."""
+    found: list[str] = []
+    for base in names:
+        name, number = base, 1
+        while name in found:
             number += 1
-            name = f"{base} {number}"
-        names.append(name)
-    return names
+            name = f"{base}{mark}{number}"
+        found.append(name)
+    return found
 
 
 def _shown(source: Any) -> str:

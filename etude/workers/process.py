@@ -287,7 +287,10 @@ class ProcessWorker(Worker):
         """Those of `worker.main`, connected to this end."""
         self.connection, theirs = CONTEXT.Pipe()
         self._stamp = secrets.token_bytes(16)  # what is read without it is no message of ours
-        _limit_reading(self.connection)
+        # Let a message that stops in the middle raise BlockingIOError instead of blocking for ever.
+        if sys.platform != "win32":
+            with socket.socket(fileno=os.dup(self.connection.fileno())) as same:
+                same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _CUT_OFF, 0))
         self._stacks, write_stacks = CONTEXT.Pipe(duplex=False)
         their_receiver, sender = CONTEXT.Pipe(duplex=False)
         receiver, their_sender = CONTEXT.Pipe(duplex=False)
@@ -462,13 +465,6 @@ def _start_process(name: str, function: str, arguments: tuple[Any, ...]) -> Any:
         if safe is not None:
             os.environ[_SAFE] = safe
     return process
-
-
-def _limit_reading(connection: Any) -> None:
-    """Let a message that stops in the middle raise BlockingIOError instead of blocking for ever."""
-    if sys.platform != "win32":
-        with socket.socket(fileno=os.dup(connection.fileno())) as same:
-            same.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, struct.pack("ll", _CUT_OFF, 0))
 
 
 @contextlib.contextmanager

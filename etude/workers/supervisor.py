@@ -187,7 +187,11 @@ class WorkerSupervisor:
         raise error from TracebackText(message.traceback)
 
     def _job(self, worker: Worker) -> bytes:
-        registered = _registered_environments()
+        registered = {
+            name: spec
+            for name, spec in gymnasium.registry.items()
+            if not str(spec.entry_point or spec.vector_entry_point).startswith("gymnasium.")
+        }
         job = Job(worker.make_server, worker.columns, worker.generation, registered, worker.task)
         try:
             pickled = cloudpickle.dumps(job)
@@ -217,15 +221,6 @@ def split_environments(environments: int | range, workers: int) -> list[list[int
             f"{workers} workers cannot share {len(indices)} environments; expected from 1 to {len(indices)} workers."
         )
     return [list(map(int, part)) for part in np.array_split(indices, workers)]
-
-
-def _registered_environments() -> dict[str, Any]:
-    """What the program and its packages registered with Gymnasium, which workers would not know."""
-    return {
-        name: spec
-        for name, spec in gymnasium.registry.items()
-        if not str(spec.entry_point or spec.vector_entry_point).startswith("gymnasium.")
-    }
 
 
 def _named_of_main(job: bytes) -> dict[str, Any]:

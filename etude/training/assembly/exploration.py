@@ -40,6 +40,7 @@ from etude.rewrite import SPECS, RewriterContext, Rewriters, RewriterSpec
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.kinds.by_policy import best_explorer
 from etude.training.kinds.kind import EXPLORED_BY, check_rewriting
+from etude.training.sources import numbered
 
 FITTING: dict[str, tuple[Any, ...]] = {
     "values": (Boltzmann, BoltzmannGumbel, EpsilonGreedy, EpsilonZGreedy, Greedy, PerActorEpsilonGreedy),
@@ -92,7 +93,15 @@ def stretched(explorer: Any, total: int) -> Any:
 
 def check(agent: Agent, given: Any, spaces: Spaces) -> None:
     """Raise ConfigError where an explorer does not suit an agent, or none is given and its config describes none."""
-    _check_rules(agent, given)
+    # Raise ConfigError where rules change hyperparameters that nothing explores with.
+    kind, read = kind_of(agent), EXPLORED_BY.get(agent.acts_by, [])
+    for name in exploration_rules(agent.config):
+        if given is not None or not kind.steps_environments or name not in read:
+            with_what = "nothing explores with it" if given is None else f"the run explores with {given!r}"
+            raise ConfigError(
+                f"{type(agent.config).__name__}: adapt changes {name}, but {with_what}. Leave the rule out, or let the "
+                "config describe the exploration of a run."
+            )
     if given is None:
         if kind_of(agent).steps_environments:
             kind_of(agent).explorer(agent, spaces, total=1, count=1)
@@ -105,18 +114,6 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
         if isinstance(explorer, OWN):
             _check_fit(agent, explorer, spaces)
-
-
-def _check_rules(agent: Agent, given: Any) -> None:
-    """Raise ConfigError where rules change hyperparameters that nothing explores with."""
-    kind, read = kind_of(agent), EXPLORED_BY.get(agent.acts_by, [])
-    for name in exploration_rules(agent.config):
-        if given is not None or not kind.steps_environments or name not in read:
-            with_what = "nothing explores with it" if given is None else f"the run explores with {given!r}"
-            raise ConfigError(
-                f"{type(agent.config).__name__}: adapt changes {name}, but {with_what}. Leave the rule out, or let the "
-                "config describe the exploration of a run."
-            )
 
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
@@ -225,12 +222,8 @@ def _spec_from(saved: Stored) -> Any:
 
 def _names(given: Iterable[Any]) -> list[str]:
     """A name for each rewriter; several of one name are numbered."""
-    names: list[str] = []
-    for each in given:
-        base = name = each.name if isinstance(each, RewriterSpec) else getattr(each, "__name__", type(each).__name__)
-        number = 1
-        while name in names:
-            number += 1
-            name = f"{base}_{number}"
-        names.append(name)
-    return names
+    own = (
+        each.name if isinstance(each, RewriterSpec) else getattr(each, "__name__", type(each).__name__)
+        for each in given
+    )
+    return numbered(own, "_")
