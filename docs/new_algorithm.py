@@ -171,8 +171,7 @@ def write(root: Path, name: str, agent: str = "") -> None:
     names, imported = root / "etude/algorithms/__init__.py", f"from etude.algorithms.{name} import {agent}, {config}"
     _insert(names, r"^from etude\.algorithms\.(\w+) import", imported, name)
     _insert(names, r'^    "(\w+)": \(', f'    "{name}": ({agent}, {config}),', name)
-    for each in (agent, config):
-        _insert(names, r'^    "(\w+)",$', f'    "{each}",', each)
+    _insert(names, r'^    "(\w+)",', f'    "{agent}", "{config}",', agent)
     _insert(root / "mkdocs.yml", r"^      - (.+): algorithms/\w+\.md$", f"      - {title}: algorithms/{name}.md", title)
 
 

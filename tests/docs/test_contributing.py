@@ -41,7 +41,7 @@ def test_a_new_algorithm_is_known_and_its_test_lists_what_is_left_to_fill_in(che
     assert left.returncode == 1 and "2 failed" in left.stdout
     assert "etude/algorithms/my_dqn.py:1:" in left.stdout and "docs/algorithms/my_dqn.md:3:" in left.stdout
     assert "write the numbers of two or three transitions here" in left.stdout
-    assert "      - MY DQN: algorithms/my_dqn.md\n      - PPO:" in (checkout / "mkdocs.yml").read_text()
+    assert "      - MY DQN: algorithms/my_dqn.md\n      - NeuralTS:" in (checkout / "mkdocs.yml").read_text()
     settings = str(ROOT / "pyproject.toml")
     for command in (["check"], ["format", "--check"]):
         done = run(checkout, "-m", "ruff", *command, "--config", settings, "etude/algorithms", "tests")
