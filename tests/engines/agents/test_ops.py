@@ -111,7 +111,20 @@ def test_the_pieces_of_an_array_are_those_of_numpy(framework):
 
 def test_every_function_is_compared():
     public = {name for name, value in vars(ops).items() if callable(value) and value.__module__ == "etude.ops"}
-    assert public - {name for name, _ in CALLS} == {"split_last"}  # more than one array, above
+    # More than one array, above; and random numbers, which no two generators share.
+    assert public - {name for name, _ in CALLS} == {"split_last", "uniform"}
+
+
+def test_uniform_numbers_of_a_generator_and_of_a_key_lie_between_the_bounds(engine_name):
+    keys = [np.random.default_rng(0)]
+    if engine_name == "jax":
+        import jax
+
+        keys.append(jax.random.key(0))
+    for key in keys:
+        found = np.asarray(ops.uniform(key, -0.5, 1.5, (2_000, 2)))
+        assert found.shape == (2_000, 2) and -0.5 <= found.min() < -0.4 and 1.4 < found.max() < 1.5
+        np.testing.assert_allclose(found.mean(0), 0.5, atol=0.1)
 
 
 def test_an_array_of_the_framework_wins_over_numpy_arrays_and_numbers(framework):
