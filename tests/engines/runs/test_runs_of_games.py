@@ -144,7 +144,7 @@ def test_a_policy_learns_from_a_reward_model_and_not_from_the_environment(games,
         "reward_model", EASY, data=games, start_from=tmp_path / "clone.etude", gradient_steps=50, learning_rate=1e-2,
         **given,
     ) as judge:  # fmt: skip
-        *_, learned = (event for event in judge.steps(200) if type(event).__name__ == "Learned")
+        *_, learned = (event for event in judge.steps(400) if type(event).__name__ == "Learned")
         assert learned.metrics["accuracy"] > 0.9
         judge.save(tmp_path / "judge.etude")
         acted = {n.partition(".")[2]: x for n, x in judge.engine.weights().items() if n.startswith("actor.")}
