@@ -150,6 +150,8 @@ def legend(figure: Any, title: str = "") -> None:
     for axes in figure.axes:
         for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
             found.setdefault(label, handle)
+    if not found:
+        return
     (width, height), size = figure.get_size_inches(), rcParams["font.size"] * 0.83 / 72  # of "small" text, in inches
     room = int(width / (0.55 * size)) - SAMPLE
     columns = min(len(found), max(1, (room + SAMPLE) // (max(map(len, found), default=0) + SAMPLE)))

@@ -12,6 +12,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Finished
 from etude.envs import ConfiguredEnvironment
 from etude.report import Curve, JsonLines, draw_run, draw_runs, plot, read_records, read_run
+from etude.report.pictures import legend
 from etude.report.series import EVALUATION, TRAINING, Series, aggregate, compared, find_runs
 from etude.training.assembly.described import plain_environment
 
@@ -422,3 +423,10 @@ def test_plot_takes_directories_folders_and_records(tmp_path):
         plot(records[:1])
     assert plot(tmp_path, metric="train/q", path=tmp_path / "q.svg").axes[0].get_ylabel() == "train/q"
     assert (tmp_path / "q.svg").exists()
+
+
+def test_lines_without_names_have_no_legend():
+    figure = Figure()
+    figure.subplots().plot([1, 2])
+    legend(figure)
+    assert not figure.legends
