@@ -1,5 +1,5 @@
 """What does each algorithm learn from recorded games of Wordle, beside what the games earned? Behaviour cloning, of all
-games and of the best tenth; Monte-Carlo values; ILQL.
+games and of the best tenth; Monte-Carlo values; ILQL; DPO; and, from games of its own, GRPO.
 
     python benchmarks/wordle.py [--jobs 2] [--seeds 1 2 3 4 5] [--only bc ilql] [--words 100] [--games 30000]
     python benchmarks/wordle.py --words 431 --games 100000 --tokens letters --device cuda --seeds 1 --seconds 480
@@ -11,9 +11,10 @@ on the machine take little away, are beside them. `--jobs` are processes with on
 divided; one job is this process alone, with the threads that it is given.
 
 Games are LMRL-Gym's (Abdulhai et al. 2023): `RandomMixture(0.33)`. Words are generated (`language.words`), or those of
-a file, one in each line. tokens: of letters, 34 different ones and up to 72 in a game, or of whole words, and of the
-colours in each place. Returns are means over `EPISODES` games with the best tokens (return), and with tokens that are
-drawn (sampled). The policy of mc and ilql is the clone, whose layers their values start from.
+a file, one in each line. tokens: of letters, 34 different ones and up to 72 in a game, or of whole words, and of each
+letter of an answer with its colour. Returns are means over `EPISODES` games with the best tokens (return), and with
+tokens that are drawn (sampled). The policy of mc and ilql is the clone, whose layers their values start from; dpo and
+grpo start from it, too. Steps are gradient steps, of grpo the tokens that it said.
 
 adversarial: the set of the ILQL paper (Snell et al. 2022, section 5.2): games of an expert (greedy information), five
 times as many of `RandomMixture(0.5)`, and as many that begin as the expert does and say its first two words again from
@@ -56,7 +57,10 @@ LARGE = {
     "network": etude.Transformer(layers=4, width=128, heads=4, feedforward=512, context=73),
     "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50, "max_gradient_norm": 1.0,
 }  # fmt: skip
-VALUES = {"beta": 16.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01, "clone": False}
+VALUES = {
+    "learning_rate": etude.Linear(1e-3, 0.0), "beta": 4.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01,
+    "clone": False,
+}  # fmt: skip
 PREFERRED = {"learning_rate": etude.Linear(3e-4, 0.0), "beta": 0.1}
 PLAYED = {
     "learning_rate": etude.Linear(1e-3, 0.0), "environments": 64, "group_size": 8, "epochs": 2, "minibatch_size": 64,
@@ -340,7 +344,8 @@ def main() -> None:
     held = measure.read(str(options.out))
     learned = SMALL if options.tokens == "words" else LARGE
     settings = {
-        "learned": repr(learned), "values": VALUES, "steps": STEPS[options.tokens], "scale": options.scale,
+        "learned": repr(learned), "values": repr(VALUES), "preferred": repr(PREFERRED), "played": repr(PLAYED),
+         "steps": STEPS[options.tokens], "scale": options.scale,
         "walks": [WALK_STEPS, repr(WALKS)], "adversarial": [ADVERSARIAL_STEPS, repr(ADVERSARIAL)],
         "engine": options.engine, "device": options.device,
     }  # fmt: skip
