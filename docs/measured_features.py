@@ -129,6 +129,7 @@ def _text_environments(held: dict[str, Any]) -> str:
 def _wordle(held: dict[str, Any]) -> str:
     found = []
     for name, part in held.items():
+        returns: list[str] = []
         for method, own in part.get("summary", {}).items():
             if method == "adversarial":
                 ranks = [own[key]["mean"] for key in ("ilql", "single_step")]
@@ -138,7 +139,9 @@ def _wordle(held: dict[str, Any]) -> str:
             elif method == "walks":
                 found.append(f"graph walks {own['return']['mean']:.3f} (random {own['data']['mean']:.3f})")
             else:
-                found.append(f"{name}: {method} {own['return']['mean']:.2f} (games {own['data']['mean']:.2f})")
+                returns = returns or [f"{name}: {own['data']['mean']:.2f}"]
+                returns.append(f"{method} {own['return']['mean']:.2f}")
+        found += [", ".join(returns)] if returns else []
     return "; ".join(found)
 
 
