@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import etude
-from etude.algorithms import PPOConfig
+from etude.algorithms import PPOConfig, RecurrentPPOConfig
+from etude.base.data import RECURRENT_STATE
 from etude.base.errors import ConfigError
 from etude.base.events import Collected
 from etude.base.spaces import Box, Discrete
@@ -19,9 +20,9 @@ PLAIN = {"normalize_observation": False, "normalize_reward": False}
 SMALL = PPOConfig(rollout_length=8, minibatch_size=32, epochs=2, **PLAIN)
 
 
-def made(env=CARTPOLE, config=SMALL, environments=8, **execution):
+def made(env=CARTPOLE, config=SMALL, environments=8, algorithm="ppo", **execution):
     execution = etude.Execution(vectorization="compiled", **execution)
-    return etude.Run("ppo", env, config=config, engine="jax", environments=environments, execution=execution)
+    return etude.Run(algorithm, env, config=config, engine="jax", environments=environments, execution=execution)
 
 
 def rewards_of(events):
@@ -59,6 +60,18 @@ def test_a_resumed_run_goes_on_with_the_same_numbers(tmp_path):
     # On another engine environments are stepped one by one: they begin new episodes, and say so.
     other = etude.load(tmp_path / "run", execution=etude.Execution(vectorization="loop", engine="torch"))
     assert any("could not be replayed" in str(event) for event in other.steps(64))
+
+
+def test_memories_go_from_step_to_step_and_begin_anew_with_each_episode():
+    config = RecurrentPPOConfig(rollout_length=64, sequence_length=8, epochs=1, learning_rate=1e-12, **PLAIN)
+    run = made(config=config, environments=4, algorithm="recurrent_ppo")
+    (steps,) = next(event for event in run.steps(256) if isinstance(event, Collected)).steps
+    state, ended = steps.extras[RECURRENT_STATE], steps.terminated | steps.truncated
+    assert ended.any() and not state[0].any() and not state[1:][ended[:-1]].any()
+    for t in range(63):
+        _, after = run.engine.act(steps.observation[t], state[t])
+        goes_on = ~ended[t]
+        np.testing.assert_allclose(state[t + 1][goes_on], np.asarray(after)[goes_on], atol=1e-5)
 
 
 class Endless(FunctionalEnvironment):
