@@ -154,10 +154,6 @@ def linear_binning(place: Any, weight: Any, n: int) -> Any:
     return jnp.sum(relu(1.0 - distance) * jnp.expand_dims(weight, -2), -1)
 
 
-key: Any = jax.random.key
-jitted: Any = jax.jit
-
-
 def uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...]) -> Any:
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 

@@ -4,7 +4,7 @@
 [k, n], `importance(ring, rows)` their weights before they are divided by the largest of a batch. `added(ring, rows)`
 reports the rows just written (`ring.vacant()` then lists those that were overwritten); `removed(ring, rows)` those that
 were trimmed or cleared; `update(rows, errors, ratios)` the errors, and probability ratios, [k, n] of sampled rows. The
-selectors ignore these reports but for `Prioritised`, which draws by a tree of sums.
+selectors ignore these reports but for `Prioritised`, which draws by a tree of sums, and `NewFirst`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Uniform(Unprioritised):
         return ring.locate(rng.integers(0, len(ring), (k, n))), np.ones((k, n), np.float32)
 
 
-class NewFirst(Unprioritised):
+class NewFirst(Uniform):
     """Rows that were not selected before come first in each batch, the oldest first, with weight 1; the others are
     drawn as `Uniform` does, with weight 0.
 
@@ -62,7 +62,7 @@ class NewFirst(Unprioritised):
         self._new = np.zeros(0, np.int64)  # flat rows, the oldest first
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
-        rows, weight = ring.locate(rng.integers(0, len(ring), (k, n))), np.zeros((k, n), np.float32)
+        (rows, _), weight = super().select(ring, k, n, rng), np.zeros((k, n), np.float32)
         count = min(len(self._new), k * self._most)
         place = np.arange(count) // self._most, np.arange(count) % self._most
         rows[place], weight[place] = self._new[:count], 1.0

@@ -181,13 +181,17 @@ class Learner:
         after: time steps that are collected before.
         """
         ahead, begun = after * self.count, self.progress.begun(self.count)
-        stored = len(self.replay) + sum(map(len, self._waiting))
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, stored + ahead)
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected + ahead)
         if wanted is None:
             return CollectRequest(None)
         if begun or left < self.count:
             return CollectRequest(1, range(begun, min(begun + left, self.count)))
         return CollectRequest(min(wanted, left // self.count))
+
+    @property
+    def _collected(self) -> int:
+        """The rows in the replay, and those that wait to be stored."""
+        return len(self.replay) + sum(map(len, self._waiting))
 
     def take(self, *parts: CollectedSteps) -> None:
         """Rewrite collected steps, store them and count them; those of a part of a rollout once all of it is there, so
@@ -195,10 +199,9 @@ class Learner:
         a rewriter fails, and has then stored and counted nothing."""
         whole = parts
         if self._whole_rollouts:
-            own, held = [part for part in parts if isinstance(part, Steps)], len(self.replay)
-            held += sum(map(len, self._waiting))
-            missing = self.update_schedule.steps_until_update(self.progress.step, held) or 0
-            if sum(map(len, own)) < missing * self.count - held % self.count:
+            own = [part for part in parts if isinstance(part, Steps)]
+            missing = self.update_schedule.steps_until_update(self.progress.step, self._collected) or 0
+            if sum(map(len, own)) < missing * self.count - self._collected % self.count:
                 self._waiting += [part.copied() for part in own]  # workers may share their memory
                 whole = ()
             else:
