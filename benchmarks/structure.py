@@ -27,6 +27,8 @@ GOALS: dict[str, int] = {  # row -> at most
     "files": 300,
     "lines": 45_000,
     "code lines": 30_000,  # without blank lines, imports and docstrings
+    "lines outside algorithms": 39_700,
+    "code lines outside algorithms": 27_000,
     "import lines": 3_500,
     "blank lines": 8_000,
     "public classes": 480,
@@ -51,6 +53,10 @@ GOALS: dict[str, int] = {  # row -> at most
     "files in a learning phase of DQN": 14,
     "words for what a run is made of": 7,
 }
+
+OPEN = ("lines", "code lines")
+"""Rows without a bound. An algorithm is one file, of at most 600 lines: there may be any number of them, while all else
+grows no further."""
 
 SIGNATURES: dict[str, tuple[str, ...]] = {  # row -> module, class, function
     "parameters of Run": ("run.run", "Run", "__init__"),
@@ -153,10 +159,15 @@ def sizes(modules: list[Module]) -> dict[str, int]:
             for node in docstrings(module)
         )
     lines = sum(len(module.lines) for module in modules)
+    code = lines - blank - imported - described
+    own = [module for module in modules if ".algorithms." in module.name]
+    aside = sizes(own) if 0 < len(own) < len(modules) else {"lines": 0, "code lines": 0}
     return {
         "files": len(modules),
         "lines": lines,
-        "code lines": lines - blank - imported - described,
+        "code lines": code,
+        "lines outside algorithms": lines - aside["lines"],
+        "code lines outside algorithms": code - aside["code lines"],
         "import lines": imported,
         "blank lines": blank,
     }
@@ -343,13 +354,15 @@ def tightened(bounds: dict[str, int], rows: dict[str, int]) -> dict[str, int]:
     """Bounds that are nowhere above those of before. What one place decides alone has no slack."""
     exact = ("parameters", "methods")
     new = {name: found if name.startswith(exact) else found + -(-3 * found // 100) for name, found in rows.items()}
-    return bounds | {name: min(bound, bounds.get(name, bound)) for name, bound in new.items()}
+    return bounds | {name: min(bound, bounds.get(name, bound)) for name, bound in new.items() if name not in OPEN}
 
 
 def above(rows: dict[str, int]) -> list[str]:
     """What is more than its bound."""
     bounds = json.loads(BOUNDS.read_text())
-    return [f"{row}: {found:,}, at most {bounds[row]:,}" for row, found in rows.items() if found > bounds[row]]
+    return [
+        f"{row}: {found:,}, at most {bounds[row]:,}" for row, found in rows.items() if found > bounds.get(row, found)
+    ]
 
 
 def table(rows: dict[str, int], goals: bool) -> str:

@@ -14,14 +14,15 @@ from benchmarks import structure
 
 def test_nothing_is_more_than_its_bound():
     rows, bounds = structure.count(), json.loads(structure.BOUNDS.read_text())
-    assert set(rows) <= set(bounds) == set(structure.GOALS)
+    assert set(rows) - set(structure.OPEN) <= set(bounds) == set(structure.GOALS) - set(structure.OPEN)
     assert structure.above(rows) == [], structure.ADVICE
     assert structure.above(bounds | {"files": bounds["files"] + 1_000})[0].startswith("files: ")
 
 
 def test_bounds_are_lowered_and_never_raised():
-    bounds = structure.tightened({"files": 100, "lines": 1_000}, {"files": 90, "lines": 2_000, "parameters of Run": 12})
-    assert bounds == {"files": 93, "lines": 1_000, "parameters of Run": 12}
+    found = {"files": 90, "lines": 900, "import lines": 9, "parameters of Run": 12}
+    bounds = structure.tightened({"files": 100, "lines": 1_000}, found)
+    assert bounds == {"files": 93, "lines": 1_000, "import lines": 10, "parameters of Run": 12}
 
 
 def test_each_row_counts_what_it_names(tmp_path):
@@ -66,6 +67,8 @@ def _twice(value):
         "files": 4,
         "lines": 32,
         "code lines": 16,
+        "lines outside algorithms": 32,
+        "code lines outside algorithms": 16,
         "import lines": 3,
         "blank lines": 11,
         "public classes": 4,
