@@ -35,7 +35,7 @@ LIMITS = (
 )
 PACKAGES = (
     "etude", "numpy", "gymnasium", "jax", "jaxlib", "keras", "tensorflow-cpu", "torch", "stable-baselines3",
-    "sb3-contrib", "sbx-rl", "agilerl",
+    "sb3-contrib", "sbx-rl", "agilerl", "envpool",
 )  # fmt: skip
 
 

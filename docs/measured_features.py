@@ -86,6 +86,12 @@ def _curriculum(held: dict[str, Any]) -> str:
     return f"episodes that reach the goal: {shares}; cost of tasks {_ratio(held['cost']['tasks'])}"
 
 
+def _envpool_steps(held: dict[str, Any]) -> str:
+    share = "etude's share"
+    shares = [f"{found[share]['median']:.2f} on {name}" for name, found in held.items() if share in found]
+    return f"etude's share of EnvPool's own steps a second: {'; '.join(shares)}"
+
+
 def _estimation(held: dict[str, Any]) -> str:
     each: dict[str, list[float]] = {}
     for seed in held["seeds"].values():
@@ -329,6 +335,7 @@ FEATURES = (
     Feature("callbacks", "training.md", _callbacks),
     Feature("connect_four", "multi-agent.md", _connect_four),
     Feature("curriculum", "curricula.md", _curriculum),
+    Feature("envpool_steps", "environments.md", _envpool_steps),
     Feature("estimation", "estimating.md", _estimation),
     Feature("evaluation", "training.md", _evaluation),
     Feature("evolving_gpts", "evolving.md", _evolving_gpts),

@@ -26,12 +26,14 @@ from gymnasium.vector import VectorEnv
 from etude.base.errors import ConfigError, EnvironmentFault, EtudeError, MissingExtra
 from etude.base.spaces import Origins
 from etude.envs.configured import DROP, ConfiguredEnvironment, Wrapper, make_wrapped, with_frame_stack, without_entry
+from etude.envs.envpool import PREFIX as ENVPOOL
+from etude.envs.envpool import EnvPoolSimulator
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.functional import FUNCTIONAL, FunctionalEnvironment, as_gymnasium
 from etude.language import GAMES
 
 OURS = "etude.examples"
-KNOWN = ("ale_py", "gymnasium", "minigrid", "mpe2", "pettingzoo")
+KNOWN = ("ale_py", "envpool", "gymnasium", "minigrid", "mpe2", "pettingzoo")
 """Packages whose environments may be named by anybody, where they are installed."""
 WRAPPERS = ("gymnasium.wrappers:AtariPreprocessing",)
 """Wrappers that presets name, of a module that etude imports anyway."""
@@ -183,6 +185,8 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
     if isinstance(env, str):
         if env in FUNCTIONAL:
             return _resolve_callable(FUNCTIONAL[env], env)
+        if env.startswith(ENVPOOL):
+            return EnvironmentSource(env, None, partial(EnvPoolSimulator, env.removeprefix(ENVPOOL)))
         if env in gym.registry or ":" not in env:
             return _resolve_id(env)
         where, _, what = env.rpartition(":")

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
@@ -23,25 +23,12 @@ from etude.networks.transformer import TransformerArchitecture
 Values = Mapping[str, Any]
 
 
-class _Cell(Protocol):
-    """What a step does with a state [B, M]."""
-
-    state_size: int  # numbers
-    parameters: dict[str, Parameter]
-
-    def project(self, values: Values, x: Any) -> Any:
-        """The part of a step that needs no state, [B, inputs] -> [B, gates * units]: all times at once."""
-
-    def step(self, values: Values, projected: Any, state: Any) -> Any:
-        """The next state [B, M]."""
-
-    def output(self, state: Any) -> Any:
-        """What the layers after the cell see of states [..., M]: [..., units]."""
-
-
 class _Gru:
     """Gated recurrent unit. Cho et al. 2014, arXiv:1406.1078; the reset gate is applied after the matrix product, as in
     torch and Keras. Gates in the order reset, update, new.
+
+    project: the part of a step that needs no state, [B, inputs] -> [B, gates * units]: all times at once. step: the
+    next state [B, M]. output: what the layers after the cell see of states [..., M]: [..., units].
 
     inputs: width of what is fed in. initializer: of the input weights; see `Mlp`.
     """

@@ -1,10 +1,13 @@
 """Every row is a transition: an environment that observes (environment, episode, t) over every implementation."""
 
+import contextlib
+import sys
+
 import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
-from worlds import Counter, Counters
+from worlds import Counter, Counters, Pool, envpool
 
 from etude.base.errors import ConfigError
 from etude.envs import LoopEnvironments, NativeEnvironments, make_environments
@@ -35,11 +38,13 @@ IMPLEMENTATIONS = {
     **{f"async {mode.name}": asynchronous(mode) for mode in AutoresetMode},
     "async DISABLED over pipes": asynchronous(AutoresetMode.DISABLED, shared_memory=False),
     "async SAME_STEP over pipes": asynchronous(AutoresetMode.SAME_STEP, shared_memory=False),
+    "EnvPool": lambda: make_environments("envpool:Counter-v0", COLUMNS, 0),
 }
 
 
 @pytest.fixture(params=IMPLEMENTATIONS)
-def environments(request):
+def environments(request, monkeypatch):
+    envpool(monkeypatch)
     made = IMPLEMENTATIONS[request.param]()
     yield made
     made.close()
@@ -114,6 +119,27 @@ def test_workers_that_forget_a_masked_reset_are_refused():
         asynchronous(AutoresetMode.NEXT_STEP, shared_memory=False)()
 
 
+def test_a_pool_is_made_anew_for_a_seed_so_that_runs_with_one_seed_are_equal(monkeypatch):
+    envpool(monkeypatch)
+    seeds = []
+    for run_seed in (1, 1, 2):
+        Pool.made.clear()
+        with contextlib.closing(make_environments("envpool:Counter-v0", COLUMNS, run_seed)) as environments:
+            environments.reset()
+            environments.reset()
+        seeds.append(Pool.made[-2:])
+    assert seeds[0] == seeds[1] and len({*seeds[0], *seeds[2]}) == 4
+
+
+def test_an_unknown_task_and_a_missing_package_are_told(monkeypatch):
+    monkeypatch.setitem(sys.modules, "envpool", None)
+    with pytest.raises(ConfigError, match="needs envpool: pip install envpool"):
+        make_environments("envpool:Counter-v0", COLUMNS, 0)
+    envpool(monkeypatch)
+    with pytest.raises(ConfigError, match="no task 'Pole-v0'"):
+        make_environments("envpool:Pole-v0", COLUMNS, 0)
+
+
 def test_a_simulator_that_does_not_say_how_it_resets_is_refused():
     class Silent(SyncVectorEnv):
         def __init__(self, *args):
@@ -124,10 +150,14 @@ def test_a_simulator_that_does_not_say_how_it_resets_is_refused():
         NativeEnvironments(Silent([Counter] * 2), COLUMNS[:2], 0)
 
 
-@pytest.mark.parametrize("vectorization", ["loop", "native"])
+@pytest.mark.parametrize("vectorization", ["loop", "native", "EnvPool"])
 def test_cartpole_rows_follow_its_equations_of_motion_also_where_episodes_end(vectorization):
-    environments = make_environments("CartPole-v1", np.arange(16), 3, vectorization)
-    assert environments.native == (vectorization == "native")
+    if vectorization == "EnvPool":
+        pytest.importorskip("envpool", reason="needs envpool")
+        environments = make_environments("envpool:CartPole-v1", np.arange(16), 3)
+    else:
+        environments = make_environments("CartPole-v1", np.arange(16), 3, vectorization)
+    assert environments.native == (vectorization != "loop")
     rng = np.random.default_rng(0)
     before, ended = environments.reset(), 0
     for _ in range(200):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import ModuleType
+
 import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Box, Discrete
+from gymnasium.vector import AutoresetMode
 
 
 class Counter(gym.Env):
@@ -40,6 +44,46 @@ class Counters:
     def __call__(self) -> Counter:
         self.made += 1
         return Counter(self.made - 1)
+
+
+class Pool:
+    """What envpool.make_gymnasium makes, over Counters: seeds are given here, what a reset by mask returns is of those
+    that it reset, and what ended is reset, without a reward, by the next step. `made` has the seed of each."""
+
+    made: list = []
+
+    def __init__(self, task, num_envs, seed, **options):
+        self.envs = [Counter(i) for i in range(num_envs)]
+        self.observation_space, self.action_space = Counter.observation_space, Counter.action_space
+        self.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+        self.ended = np.zeros(num_envs, bool)
+        self.made.append(seed)
+
+    def reset(self, env_id=None, *, seed=None, options=None):
+        assert seed is None, "EnvPool ignores it"
+        mask = (options or {}).get("reset_mask", np.ones(len(self.envs), bool))
+        self.ended &= ~mask
+        return np.stack([self.envs[i].reset()[0] for i in np.flatnonzero(mask)]), {}
+
+    def step(self, actions):
+        rows = [
+            (*env.reset()[:1], 0.0, False, False) if ended else env.step(action)[:4]
+            for env, ended, action in zip(self.envs, self.ended, actions, strict=True)
+        ]
+        seen, reward, terminated, truncated = map(np.array, zip(*rows, strict=True))
+        self.ended = terminated | truncated
+        return seen, reward, terminated, truncated, {"elapsed_step": np.zeros(len(rows))}
+
+    def close(self):
+        self.envs = []
+
+
+def envpool(monkeypatch):
+    """A module envpool with the one task Counter-v0, whose pools are returned by `Pool`."""
+    module = ModuleType("envpool")
+    module.make_gymnasium, module.list_all_envs = Pool, lambda: ["Counter-v0"]
+    monkeypatch.setitem(sys.modules, "envpool", module)
+    monkeypatch.setattr(Pool, "made", [])
 
 
 class Scripted(gym.Env):

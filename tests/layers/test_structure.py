@@ -2,6 +2,8 @@
 
 The bounds may only be lowered (`python -m benchmarks.structure --tighten`, where something became fewer). They leave
 3 % above what there was when they were written, as several people add at a time. Who needs more joins two things first.
+Those of lines were raised once, by 430 of code, for what the goals were set before: environments that are pure
+functions, and training them in compiled programs.
 """
 
 from __future__ import annotations
