@@ -57,6 +57,7 @@ TABLE = (
     Row("impala", "CartPole-v1", 475),
     Row("pqn", "CartPole-v1", 475),
     Row("reinforce", "CartPole-v1", 475),
+    Row("v_mpo", "CartPole-v1", 475),
     Row("sac", "Pendulum-v1", -200, ENGINES),
     Row("ddpg", "Pendulum-v1", -200),
     Row("td3", "Pendulum-v1", -200),
@@ -65,6 +66,7 @@ TABLE = (
     Row("ppo", "HalfCheetah-v5", 1_443),  # the three bars: CleanRL's means on v4, docs/rl-algorithms/ppo.md
     Row("ppo", "Hopper-v5", 2_383),
     Row("ppo", "Walker2d-v5", 2_288),
+    Row("mpo", "Pendulum-v1", -200),
     Row("td_mpc2", "Pendulum-v1", -200),
     Row("tqc", "Pendulum-v1", -157),
     Row("tqc", "HalfCheetah-v5", 6_069),  # SAC's mean

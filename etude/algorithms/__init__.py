@@ -31,6 +31,7 @@ from etude.algorithms.iql import IQL, XQL, IQLConfig, XQLConfig
 from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
+from etude.algorithms.mpo import MPO, MPOConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.pqn import PQN, PQNConfig
 from etude.algorithms.qmix import QMIX, QMIXConfig, VDNConfig
@@ -46,6 +47,7 @@ from etude.algorithms.td3_bc import TD3BC, TD3BCConfig
 from etude.algorithms.td_mpc2 import TDMPC2, TDMPC2Config
 from etude.algorithms.tqc import TQC, TQCConfig
 from etude.algorithms.trpo import TRPO, TRPOConfig
+from etude.algorithms.v_mpo import VMPO, VMPOConfig
 from etude.base.errors import ConfigError
 from etude.config import (
     EpisodesConfig,
@@ -91,6 +93,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "mappo": (MAPPO, MAPPOConfig),
     "marwil": (MARWIL, MARWILConfig),
     "matd3": (MADDPG, MATD3Config),
+    "mpo": (MPO, MPOConfig),
     "neural_ts": (NeuralTS, NeuralTSConfig),
     "ppo": (PPO, PPOConfig),
     "pqn": (PQN, PQNConfig),
@@ -109,8 +112,9 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "td3_bc": (TD3BC, TD3BCConfig),
     "td_mpc2": (TDMPC2, TDMPC2Config),
     "tqc": (TQC, TQCConfig),
-    "vdn": (QMIX, VDNConfig),
     "trpo": (TRPO, TRPOConfig),
+    "v_mpo": (VMPO, VMPOConfig),
+    "vdn": (QMIX, VDNConfig),
     "xql": (XQL, XQLConfig),
 }
 
@@ -148,13 +152,13 @@ __all__ = [
     "CalQLConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG", "DDPGConfig", "DiscreteSAC",
     "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN", "DQNConfig", "EDAC", "EDACConfig",
     "EpisodesConfig", "ES", "ESConfig", "find", "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig",
-    "GRPO", "GRPOConfig", "ILQL", "ILQLConfig", "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB",
-    "LinUCBConfig", "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config",
+    "GRPO", "GRPOConfig", "ILQL", "ILQLConfig", "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig",
+    "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig",
     "named", "NeuralTS", "NeuralTSConfig", "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig",
     "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution", "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig",
     "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2", "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig",
     "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF",
     "RLHFConfig", "SAC", "SACConfig", "SACNConfig", "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config",
-    "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO", "TRPOConfig", "UnrollsConfig", "VDNConfig", "XQL",
-    "XQLConfig",
+    "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO", "TRPOConfig", "UnrollsConfig", "VDNConfig", "VMPO",
+    "VMPOConfig", "XQL", "XQLConfig",
 ]  # fmt: skip

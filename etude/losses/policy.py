@@ -51,6 +51,30 @@ def next_kl_coefficient(coefficient: float, kl: float, target: float) -> float:
     return 0.5 * coefficient if kl < target / 1.5 else coefficient
 
 
+@shapes(value="*B n", log_prior="*B n", temperature="")
+def reweighted(value: Array, log_prior: Array, temperature: Array | float) -> Array:
+    """`softmax(log_prior + value / temperature)`, [..., n], without a gradient: the distribution over n actions that
+    raises the value within a bound on its divergence from the prior. The E-step of MPO: Abdolmaleki et al. 2018,
+    arXiv:1806.06920; over the n steps of a batch that of V-MPO: Song et al. 2019, arXiv:1909.12238, equation 3."""
+    return ops.stop_gradient(ops.softmax(log_prior + value / temperature))
+
+
+@shapes(value="*B n", log_prior="*B n", temperature="", bound="")
+def temperature_dual(value: Array, log_prior: Array, temperature: Array | float, bound: Array | float) -> Array:
+    """`temperature * (bound + log sum exp(log_prior + value / temperature))`, [...], least at the temperature with
+    which `reweighted` diverges from the prior by the bound, in nats. A gradient into the temperature alone. The dual
+    function of the E-step, in both papers; in the second equation 4."""
+    value, log_prior = ops.stop_gradient(value), ops.stop_gradient(log_prior)
+    return temperature * (bound + ops.logsumexp(log_prior + value / temperature))
+
+
+@shapes(divergence="*B", multiplier="", bound="")
+def multiplier_dual(divergence: Array, multiplier: Array, bound: Array | float) -> Array:
+    """`multiplier * (bound - divergence)`, any shape, of a Lagrange multiplier: it rises where a policy diverges
+    further than the bound. A gradient into the multiplier alone. Song et al. 2019, arXiv:1909.12238, equation 5."""
+    return multiplier * (bound - ops.stop_gradient(divergence))
+
+
 @shapes(q="B")
 def deterministic_policy_gradient(q: Array) -> Array:
     """`-q`, [B], of the policy's own action: the gradient reaches the policy through it. Silver et al. 2014,

@@ -22,6 +22,7 @@ from etude.algorithms import (
     IMPALAConfig,
     LinUCBConfig,
     MADDPGConfig,
+    MPOConfig,
     NeuralTSConfig,
     PPOConfig,
     PQNConfig,
@@ -32,6 +33,7 @@ from etude.algorithms import (
     SACConfig,
     TDMPC2Config,
     TRPOConfig,
+    VMPOConfig,
 )
 from etude.base.data import Episode
 from etude.base.events import Collected, Evaluated, Event, Learned
@@ -65,6 +67,7 @@ PQN_TINY = PQNConfig(network=TINY, learning_rate=RATE, rollout_length=16, miniba
 LIN_UCB_TINY = LinUCBConfig(batch_size=2, train_every=8, gradient_steps=4, buffer_size=100)
 NEURAL_TS_TINY = NeuralTSConfig(network=TINY, learning_rate=RATE, batch_size=8, train_every=2, buffer_size=100)
 TRPO_TINY = TRPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, epochs=3)
+V_MPO_TINY = VMPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, epochs=3)
 RECURRENT_PPO_TINY = RecurrentPPOConfig(
     network=Recurrent(Mlp((8,)), 4),
     learning_rate=RATE,
@@ -85,6 +88,7 @@ A3C_TINY = A3CConfig(network=TINY, learning_rate=RATE, entropy_coefficient=RATE)
 REINFORCE_TINY = ReinforceConfig(network=TINY, learning_rate=RATE)
 APEX_DDPG_TINY = ApexDDPGConfig(**FAST, buffer_size=200, random_steps=24)
 SAC_TINY = SACConfig(**FAST, buffer_size=200)
+MPO_TINY = MPOConfig(**FAST, buffer_size=200, samples=3, target_update_every=7)
 SAC_GSDE_TINY = dataclasses.replace(SAC_TINY, gsde=True)
 PPO_GSDE_TINY = dataclasses.replace(PPO_TINY, gsde=True, gsde_sample_every=7)
 HINDSIGHT = {"hindsight": "future", "n_step": 2, "priority_exponent": 0.6}
@@ -140,6 +144,8 @@ CASES = [
     Case("ppo", "CartPole-v1", dataclasses.replace(PPO_TINY, **NORMALISED, **ADAPTIVE), changed={"workers": 2}),
     Case("pqn", "CartPole-v1", dataclasses.replace(PQN_TINY, **NORMALISED), changed={"workers": 2}),
     Case("trpo", "CartPole-v1", dataclasses.replace(TRPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("v_mpo", "CartPole-v1", dataclasses.replace(V_MPO_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("mpo", "Pendulum-v1", dataclasses.replace(MPO_TINY, **NORMALISED), changed={"workers": 1}),
     Case("lin_ucb", "CartPole-v1", LIN_UCB_TINY, changed={"workers": 2}),
     Case("neural_ts", "CartPole-v1", dataclasses.replace(NEURAL_TS_TINY, **NORMALISED), changed={"workers": 1}),
     Case("neural_ts, recorded", "CartPole-v1", NEURAL_TS_TINY, 400, given={"data": CART, "environments": 1}),

@@ -520,6 +520,37 @@ def trpo(given: Numbers, batch: Any) -> Any:
     return losses, metrics | {"actor_kl": 0.0}, None
 
 
+def v_mpo(given: Numbers, batch: Any) -> Any:
+    """Song et al. 2019, equations 3 to 5."""
+    c, found = given.c, rows(given, batch)
+    duals = {name.split(".")[1]: math.exp(x) for name, x in given.w.items() if name.startswith("dual.")}
+    eta, metrics = duals["temperature"], {"entropy": 0.0}
+    for row, row.advantage in zip(found, standardised(found, [row.extras["advantage"] for row in found]), strict=True):
+        row.policy, row.before = policy_at(given, "actor", row), policy_at(given, "before", row)
+    better = sorted(found, key=lambda row: row.advantage)[len(found) // 2 :]
+    total = sum(row.w for row in better)
+    psi = [row.w / total * math.exp(row.advantage / eta) for row in better]
+    fit = -sum(x * row.policy.log_prob(row.a) for x, row in zip(psi, better, strict=True)) / sum(psi)
+    dual = eta * (c.epsilon + math.log(sum(psi)))
+    for name, multiplier in duals.items():
+        if name == "temperature":
+            continue
+
+        def kl(row: Row, name: str = name) -> float:
+            now, before = row.policy, row.before
+            part = {"mean": lambda: Normal(now.mean, before.std), "std": lambda: Normal(before.mean, now.std)}
+            return before.kl(part.get(name, lambda: now)())
+
+        metrics[f"{name}_kl"] = divergence = average(found, lambda row, kl=kl: row.w * kl(row))
+        metrics[f"{name}_multiplier"] = multiplier
+        bound = c.epsilon_std if name == "std" else c.epsilon_mean
+        fit += multiplier * divergence
+        dual += multiplier * (average(found, lambda row: row.w) * bound - divergence)
+    metrics |= {"entropy": average(found, lambda row: row.w * row.policy.entropy()), "temperature": eta}
+    error = lambda row: (given.value("critic", row.o) - row.extras["return"]) ** 2  # noqa: E731
+    return {"actor": fit, "dual": dual, "critic": average(found, lambda row: row.w * error(row))}, metrics, None
+
+
 def ppo(given: Numbers, batch: Any, found: Any = None) -> Any:
     """found: rows that have their `policy` and `value` already."""
     c = given.c
@@ -759,6 +790,45 @@ def sac(given: Numbers, batch: Any, entropy_in_target: bool = True) -> Any:
         pull = average(found, lambda row: row.w * (row.log_prob + target_entropy))
         losses["temperature"], metrics["alpha"] = -math.log(alpha) * pull, alpha
     return losses, metrics, errors
+
+
+def mpo(given: Numbers, batch: Any) -> Any:
+    """Abdolmaleki et al. 2018: proposals of the target policy after each step, their shares before and after."""
+    c, found = given.c, rows(given, batch)
+    duals = {name.split(".")[1]: math.exp(x) for name, x in given.w.items() if name.startswith("dual.")}
+    eta = duals["temperature"]
+    metrics = dict.fromkeys(("policy_entropy", *(f"{name}_kl" for name in duals if name != "temperature")), 0.0)
+    dual, fitted = 0.0, 0.0
+    for row in found:
+        if isinstance(given.action, gym.Discrete):
+            policy, before = (Choice(given.net(part, row.next_o), row.next_mask) for part in ("actor", "actor_target"))
+            proposed = [i for i in range(given.action.n) if before.p[i] > 0]
+            prior, values = [before.p[i] for i in proposed], given.net("critic_target", row.next_o)
+            q, parts, row.q = [values[i] for i in proposed], {"policy": policy}, given.net("critic", row.o)[row.a]
+        else:
+            split = [np.split(given.net(part, row.next_o), 2) for part in ("actor", "actor_target")]
+            policy, before = (Normal(np.tanh(mean), np.exp(np.clip(x, -5, 2))) for mean, x in split)
+            proposed = [before.sample(noise)[0] for noise in given.noise["action"][row.number]]
+            prior = [1 / len(proposed)] * len(proposed)
+            at = lambda part, o, a: given.value(part, np.concatenate([o, a]))  # noqa: E731
+            q = [at("critic_target", row.next_o, np.clip(a, -1, 1)) for a in proposed]
+            parts = {"mean": Normal(policy.mean, before.std), "std": Normal(before.mean, policy.std)}
+            row.q = at("critic", row.o, row.a)
+        row.error = row.r + row.d * sum(p * x for p, x in zip(prior, q, strict=True)) - row.q
+        weight = [p * math.exp(x / eta) for p, x in zip(prior, q, strict=True)]
+        dual += row.w * eta * (c.epsilon + math.log(sum(weight)))
+        for name, part in parts.items():
+            bound, kl = c.epsilon_std if name == "std" else c.epsilon_mean, before.kl(part)
+            likelihood = sum(x * part.log_prob(a) for x, a in zip(weight, proposed, strict=True)) / sum(weight)
+            fitted += row.w * (duals[name] * kl - likelihood)
+            dual += row.w * duals[name] * (bound - kl)
+            metrics[f"{name}_kl"] += kl / len(found)
+        metrics["policy_entropy"] += policy.entropy() / len(found)
+    losses = {"critic": average(found, lambda row: row.w * half_square(row.error))}
+    losses |= {"actor": fitted / len(found), "dual": dual / len(found)}
+    metrics |= {"q_value": average(found, lambda row: row.q), "temperature": eta}
+    metrics |= {f"{name}_multiplier": x for name, x in duals.items() if name != "temperature"}
+    return losses, metrics, [row.error for row in found]
 
 
 def edac(given: Numbers, batch: Any) -> Any:

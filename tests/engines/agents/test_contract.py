@@ -17,6 +17,7 @@ from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, GaussianNoise, Greedy, Sample
 from etude.losses.distributions import Deterministic
 from etude.losses.masks import MaskedValues
+from etude.networks.network import parts_of
 from etude.training.assembly.agents import check_spaces
 
 every_kind_of_state = every_case(*EVERY_KIND)  # another engine, which compiles again, takes over a state
@@ -220,8 +221,11 @@ def test_a_fresh_engine_can_be_restored_to_a_fresh_state(case, engine_name):
 def test_each_loss_trains_the_part_of_its_name_only(case, engine_name):
     engine = made(case, engine_name)
     before = engine.weights()
-    delay = dict.fromkeys(engine.layout.agent.trained_every.values(), 2)
-    engine.learn(random_batches(case, 2, 16), case.hyper(target_update_every=1_000_000, tau=0.0, **delay))
+    agent = engine.layout.agent
+    follows = [part.target_of.every for part in parts_of(agent).values() if part.target_of]
+    late = {name: 1_000_000 for name in follows if name}
+    due = dict.fromkeys(agent.trained_every.values(), 2)
+    engine.learn(random_batches(case, 2, 16), case.hyper(**{"tau": 0.0, **late, **due}))
     moved = {name for name, value in engine.weights().items() if not np.array_equal(value, before[name])}
     ends = ("mean", "variance", "passes", ".spectral", "regression.inverse", "regression.b")
     statistics = {name for name in engine.layout.untrained if name.endswith(ends) and "normaliser" not in name}

@@ -51,6 +51,8 @@ DIFFERENTIABLE = {
     "soft_value": lambda x: soft.soft_value(x, Categorical(-x), 0.3),
     "soft_discrete_actor": lambda x: soft.soft_discrete_actor(fixed(x), Categorical(x), 0.3),
     "ppo_penalty": lambda x: policy.ppo_penalty(x[:, 0], ops.ones_like(x[:, 0]), Categorical(x).kl(Categorical(-x)), 2),
+    "temperature_dual": lambda x: policy.temperature_dual(fixed(x), -ops.square(fixed(x)), ops.exp(x[0, 0]), 0.3),
+    "multiplier_dual": lambda x: policy.multiplier_dual(fixed(x), ops.exp(x[0, 0]), 0.3),
     "projection": lambda x: distributional.project(0.3 * x, x, ops.linspace(-1.0, 1.0, 4, x))[:, 1],
     "categorical distributions of returns": categorical,
     "quantile_regression": lambda x: quantile_regression(x, 1.0),
