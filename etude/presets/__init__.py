@@ -46,9 +46,11 @@ REDQ: dict[str, Any]
 DROQ: dict[str, Any]
 RLPD: dict[str, Any]
 SIMBA: dict[str, Any]
+BRO: dict[str, Any]
 """Fields of SAC's config that are known by names of their own, for any environment: ten critics, two critics that drop
-units, ten that learn with prior data, and residual networks; see redq.toml, droq.toml, rlpd.toml and simba.toml."""
-OF_SAC = ("REDQ", "DROQ", "RLPD", "SIMBA")
+units, ten that learn with prior data, and residual networks; see redq.toml, droq.toml, rlpd.toml and simba.toml. BRO:
+fields of TQC's, for large critics that are regularised and reset; see bro.toml."""
+OF = {"REDQ": "sac", "DROQ": "sac", "RLPD": "sac", "SIMBA": "sac", "BRO": "tqc"}
 
 
 @dataclass(frozen=True)
@@ -237,13 +239,14 @@ def _over(base: Any, data: Any) -> Any:
 def __getattr__(name: str) -> Any:  # what is read when it is asked for
     if name == "PRESETS":
         return {algorithm: held for algorithm in ALGORITHMS if (held := of(algorithm))}
-    if name in OF_SAC:
-        path, base = HERE / f"{name.lower()}.toml", ALGORITHMS["sac"][1]()
-        return {field: getattr(read_config(path, "sac", base), field) for field in _parsed(path, str(path))}
+    if name in OF:
+        path, base = HERE / f"{name.lower()}.toml", ALGORITHMS[OF[name]][1]()
+        return {field: getattr(read_config(path, OF[name], base), field) for field in _parsed(path, str(path))}
     raise AttributeError(f"module {__name__} has no attribute {name!r}")
 
 
 __all__ = [
+    "BRO",
     "DROQ",
     "PRESETS",
     "REDQ",

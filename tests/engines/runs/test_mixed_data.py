@@ -10,11 +10,12 @@ from run_cases import CART, MIXED_TINY, PENDULUM, SAC_TINY, differences, measure
 
 import etude
 from etude import Mlp
-from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig
+from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig, TQCConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
+from etude.base.optimizers import AdamW
 from etude.networks import SimBa
-from etude.presets import DROQ, REDQ, RLPD, SIMBA
+from etude.presets import BRO, DROQ, REDQ, RLPD, SIMBA
 from etude.replay import Buffer, MixedReplay
 
 OFFLINE = {
@@ -158,6 +159,19 @@ def test_redq_droq_and_simba_are_settings_of_sac():
     for config in (redq, droq):
         assert (config.n_target_critics, config.gradient_steps, config.policy_delay) == (2, 20, 20)
     assert droq.critic_network.layer_norm and droq.critic_network.dropout == 0.01 and not droq.actor_network.dropout
+
+
+def test_bro_is_settings_of_tqc_that_drop_nothing_and_reset():
+    config = TQCConfig(**BRO)
+    assert (config.n_critics, config.quantiles, config.dropped, config.gradient_steps) == (2, 100, 0, 10)
+    assert config.critic_network == SimBa(2, 512, 1) and config.optimizer == AdamW(weight_decay=1e-4)
+    small = {"network": SimBa(1, 8), "quantiles": 5, "batch_size": 8, "learning_starts": 8, "reset_every": 70}
+    weights = []
+    for more in ({}, {"reset_every": None}):
+        with etude.Run("tqc", "Pendulum-v1", seed=1, engine="torch", **BRO | small | more) as run:
+            assert run.train(24).totals["gradient_steps"] == 170
+            weights.append(run.engine.weights()["critic.dense0.weight"])
+    assert not np.array_equal(*weights)
 
 
 @pytest.mark.parametrize(
