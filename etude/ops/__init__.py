@@ -42,8 +42,25 @@ def pad(x: Array, n: int) -> Array:
     return _of[type(x)].pad(x, n)
 
 
-def relu(x: Array) -> Array:
-    return _of[type(x)].relu(x)
+# fmt: off
+def relu(x: Array) -> Array: return _of[type(x)].relu(x)
+def tanh(x: Array) -> Array: return _of[type(x)].tanh(x)
+def sigmoid(x: Array) -> Array: return _of[type(x)].sigmoid(x)
+def exp(x: Array) -> Array: return _of[type(x)].exp(x)
+def log(x: Array) -> Array: return _of[type(x)].log(x)
+def sin(x: Array) -> Array: return _of[type(x)].sin(x)
+def cos(x: Array) -> Array: return _of[type(x)].cos(x)
+def expm1(x: Array) -> Array: return _of[type(x)].expm1(x)
+def log1p(x: Array) -> Array: return _of[type(x)].log1p(x)
+def sqrt(x: Array) -> Array: return _of[type(x)].sqrt(x)
+def square(x: Array) -> Array: return _of[type(x)].square(x)
+def abs(x: Array) -> Array: return _of[type(x)].abs(x)
+def sign(x: Array) -> Array: return _of[type(x)].sign(x)
+def isfinite(x: Array) -> Array: return _of[type(x)].isfinite(x)
+def stop_gradient(x: Array) -> Array: return _of[type(x)].stop_gradient(x)
+def zeros_like(x: Array) -> Array: return _of[type(x)].zeros_like(x)
+def ones_like(x: Array) -> Array: return _of[type(x)].ones_like(x)
+# fmt: on
 
 
 def elu(x: Array) -> Array:
@@ -61,57 +78,9 @@ def silu(x: Array) -> Array:
     return _of[type(x)].silu(x)
 
 
-def tanh(x: Array) -> Array:
-    return _of[type(x)].tanh(x)
-
-
-def sigmoid(x: Array) -> Array:
-    return _of[type(x)].sigmoid(x)
-
-
 def softplus(x: Array) -> Array:
     """log(1 + exp(x)), without overflow."""
     return _of[type(x)].softplus(x)
-
-
-def exp(x: Array) -> Array:
-    return _of[type(x)].exp(x)
-
-
-def log(x: Array) -> Array:
-    return _of[type(x)].log(x)
-
-
-def sin(x: Array) -> Array:
-    return _of[type(x)].sin(x)
-
-
-def cos(x: Array) -> Array:
-    return _of[type(x)].cos(x)
-
-
-def expm1(x: Array) -> Array:
-    return _of[type(x)].expm1(x)
-
-
-def log1p(x: Array) -> Array:
-    return _of[type(x)].log1p(x)
-
-
-def sqrt(x: Array) -> Array:
-    return _of[type(x)].sqrt(x)
-
-
-def square(x: Array) -> Array:
-    return _of[type(x)].square(x)
-
-
-def abs(x: Array) -> Array:
-    return _of[type(x)].abs(x)
-
-
-def sign(x: Array) -> Array:
-    return _of[type(x)].sign(x)
 
 
 def rint(x: Array) -> Array:
@@ -119,25 +88,9 @@ def rint(x: Array) -> Array:
     return _of[type(x)].rint(x)
 
 
-def isfinite(x: Array) -> Array:
-    return _of[type(x)].isfinite(x)
-
-
 def uniform(key: Any, low: Array, high: Array, shape: tuple[int, ...]) -> Array:
     """Uniform random numbers from low to high. key: a generator of NumPy, or a key of JAX."""
     return _of[type(key)].uniform(key, low, high, shape)
-
-
-def stop_gradient(x: Array) -> Array:
-    return _of[type(x)].stop_gradient(x)
-
-
-def zeros_like(x: Array) -> Array:
-    return _of[type(x)].zeros_like(x)
-
-
-def ones_like(x: Array) -> Array:
-    return _of[type(x)].ones_like(x)
 
 
 def linspace(low: float, high: float, n: int, like: Array) -> Array:

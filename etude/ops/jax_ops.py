@@ -94,24 +94,13 @@ def _conv_by_patches(x: Any, kernel: Any, stride: int) -> Any:
     return product.reshape(-1, rows, columns, filters)
 
 
-def pad(x: Any, n: int) -> Any:
-    return jnp.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
-
-
-def gelu(x: Any) -> Any:
-    return jax.nn.gelu(x, approximate=True)
-
-
-def linspace(low: float, high: float, n: int, like: Any) -> Any:
-    return jnp.linspace(low, high, n, dtype="float32")
-
-
-def cast(x: Any, dtype: str) -> Any:
-    return x.astype(jax.dtypes.canonicalize_dtype(dtype))
-
-
-def clip(x: Any, low: Any, high: Any) -> Any:
-    return jnp.minimum(jnp.maximum(x, low), high)
+# fmt: off
+def pad(x: Any, n: int) -> Any: return jnp.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+def gelu(x: Any) -> Any: return jax.nn.gelu(x, approximate=True)
+def linspace(low: float, high: float, n: int, like: Any) -> Any: return jnp.linspace(low, high, n, dtype="float32")
+def cast(x: Any, dtype: str) -> Any: return x.astype(jax.dtypes.canonicalize_dtype(dtype))
+def clip(x: Any, low: Any, high: Any) -> Any: return jnp.minimum(jnp.maximum(x, low), high)
+# fmt: on
 
 
 def attention(query: Any, keys: Sequence[Any], values: Sequence[Any], mask: Any) -> Any:

@@ -69,20 +69,12 @@ def conv(x: Any, kernel: Any, stride: int) -> Any:
     return ops.conv(x, kernel, strides=stride, padding="valid", data_format="channels_last")
 
 
-def pad(x: Any, n: int) -> Any:
-    return ops.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
-
-
-def gelu(x: Any) -> Any:
-    return ops.gelu(x, approximate=True)
-
-
-def linspace(low: float, high: float, n: int, like: Any) -> Any:
-    return ops.linspace(low, high, n, dtype="float32")
-
-
-def clip(x: Any, low: Any, high: Any) -> Any:
-    return ops.minimum(ops.maximum(x, low), high)
+# fmt: off
+def pad(x: Any, n: int) -> Any: return ops.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+def gelu(x: Any) -> Any: return ops.gelu(x, approximate=True)
+def linspace(low: float, high: float, n: int, like: Any) -> Any: return ops.linspace(low, high, n, dtype="float32")
+def clip(x: Any, low: Any, high: Any) -> Any: return ops.minimum(ops.maximum(x, low), high)
+# fmt: on
 
 
 def attention(query: Any, keys: Sequence[Any], values: Sequence[Any], mask: Any) -> Any:

@@ -76,24 +76,13 @@ def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
     return matmul(patches, kernel.reshape(-1, filters))
 
 
-def pad(x: np.ndarray, n: int) -> np.ndarray:
-    return np.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
-
-
-def relu(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, _ZERO)
-
-
-def elu(x: np.ndarray) -> np.ndarray:
-    return np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO)))
-
-
-def gelu(x: np.ndarray) -> np.ndarray:
-    return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
-
-
-def silu(x: np.ndarray) -> np.ndarray:
-    return x * sigmoid(x)
+# fmt: off
+def pad(x: np.ndarray, n: int) -> np.ndarray: return np.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
+def relu(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO)
+def elu(x: np.ndarray) -> np.ndarray: return np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO)))
+def gelu(x: np.ndarray) -> np.ndarray: return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
+def silu(x: np.ndarray) -> np.ndarray: return x * sigmoid(x)
+# fmt: on
 
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
@@ -101,24 +90,20 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, e, 1) / (1 + e)
 
 
-def softplus(x: np.ndarray) -> np.ndarray:
-    return np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x)))
-
-
-def stop_gradient(x: np.ndarray) -> np.ndarray:
-    return x
+# fmt: off
+def softplus(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x)))
+def stop_gradient(x: np.ndarray) -> np.ndarray: return x
+# fmt: on
 
 
 def linspace(low: float, high: float, n: int, like: Any) -> np.ndarray:
     return np.linspace(low, high, n, dtype=np.float32)
 
 
-def cast(x: np.ndarray, dtype: str) -> np.ndarray:
-    return np.asarray(x).astype(dtype, copy=False)
-
-
-def clip(x: Any, low: Any, high: Any) -> np.ndarray:
-    return np.minimum(np.maximum(x, low), high)
+# fmt: off
+def cast(x: np.ndarray, dtype: str) -> np.ndarray: return np.asarray(x).astype(dtype, copy=False)
+def clip(x: Any, low: Any, high: Any) -> np.ndarray: return np.minimum(np.maximum(x, low), high)
+# fmt: on
 
 
 def where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
@@ -154,20 +139,12 @@ def min(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.minimum.reduce(x, axis, keepdims=keepdims)
 
 
-def all(x: np.ndarray, axis: Any = None) -> np.ndarray:
-    return np.logical_and.reduce(x, axis)
-
-
-def cumsum(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    return np.add.accumulate(x, axis)
-
-
-def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
-    return np.asarray(x).reshape(shape)
-
-
-def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray:
-    return x.argmax(axis)
+# fmt: off
+def all(x: np.ndarray, axis: Any = None) -> np.ndarray: return np.logical_and.reduce(x, axis)
+def cumsum(x: np.ndarray, axis: int = -1) -> np.ndarray: return np.add.accumulate(x, axis)
+def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray: return np.asarray(x).reshape(shape)
+def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray: return x.argmax(axis)
+# fmt: on
 
 
 def logsumexp(x: np.ndarray, axis: int = -1, keepdims: Any = False) -> np.ndarray:

@@ -29,40 +29,17 @@ def sigmoid(x: float) -> float:
     return (e if x < 0 else 1) / (1 + e)
 
 
-def softplus(x: float) -> float:
-    return maximum(x, 0.0) + math.log1p(math.exp(-abs(x)))
-
-
-def square(x: float) -> float:
-    return x * x
-
-
-def sign(x: float) -> float:
-    return float((x > 0) - (x < 0))
-
-
-def clip(x: float, low: float, high: float) -> float:
-    return minimum(maximum(x, low), high)
-
-
-def where(condition: bool, x: float, y: float) -> float:
-    return x if condition else y
-
-
-def stop_gradient(x: float) -> float:
-    return x
-
-
-def zeros_like(x: float) -> float:
-    return 0.0
-
-
-def ones_like(x: float) -> float:
-    return 1.0
-
-
-def sum(x: float, axis: None = None, keepdims: bool = False) -> float:
-    return x
+# fmt: off
+def softplus(x: float) -> float: return maximum(x, 0.0) + math.log1p(math.exp(-abs(x)))
+def square(x: float) -> float: return x * x
+def sign(x: float) -> float: return float((x > 0) - (x < 0))
+def clip(x: float, low: float, high: float) -> float: return minimum(maximum(x, low), high)
+def where(condition: bool, x: float, y: float) -> float: return x if condition else y
+def stop_gradient(x: float) -> float: return x
+def zeros_like(x: float) -> float: return 0.0
+def ones_like(x: float) -> float: return 1.0
+def sum(x: float, axis: None = None, keepdims: bool = False) -> float: return x
+# fmt: on
 
 
 mean = max = min = sum

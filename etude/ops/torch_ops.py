@@ -50,12 +50,10 @@ def conv(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
     return functional.conv2d(x.permute(0, 3, 1, 2), kernel.permute(3, 2, 0, 1), stride=stride).permute(0, 2, 3, 1)
 
 
-def pad(x: Tensor, n: int) -> Tensor:
-    return functional.pad(x, (0, 0, n, n, n, n))
-
-
-def gelu(x: Tensor) -> Tensor:
-    return functional.gelu(x, approximate="tanh")
+# fmt: off
+def pad(x: Tensor, n: int) -> Tensor: return functional.pad(x, (0, 0, n, n, n, n))
+def gelu(x: Tensor) -> Tensor: return functional.gelu(x, approximate="tanh")
+# fmt: on
 
 
 def linspace(low: float, high: float, n: int, like: Tensor) -> Tensor:
@@ -127,24 +125,13 @@ def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.amin(x, () if axis is None else axis, keepdims)
 
 
-def all(x: Tensor, axis: Any = None) -> Tensor:
-    return torch.all(x) if axis is None else torch.all(x, axis)
-
-
-def argmax(x: Tensor, axis: int = -1) -> Tensor:
-    return torch.argmax(x, axis)
-
-
-def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor:
-    return torch.logsumexp(x, axis, keepdims)
-
-
-def softmax(x: Tensor) -> Tensor:
-    return torch.softmax(x, -1)
-
-
-def log_softmax(x: Tensor) -> Tensor:
-    return torch.log_softmax(x, -1)
+# fmt: off
+def all(x: Tensor, axis: Any = None) -> Tensor: return torch.all(x) if axis is None else torch.all(x, axis)
+def argmax(x: Tensor, axis: int = -1) -> Tensor: return torch.argmax(x, axis)
+def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor: return torch.logsumexp(x, axis, keepdims)
+def softmax(x: Tensor) -> Tensor: return torch.softmax(x, -1)
+def log_softmax(x: Tensor) -> Tensor: return torch.log_softmax(x, -1)
+# fmt: on
 
 
 def attention(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
@@ -211,9 +198,7 @@ def scan(step: Callable[..., Tensor], start: Tensor, inputs: Sequence[Tensor]) -
     return torch.stack(found)
 
 
-def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor:
-    return torch.cat(tuple(arrays), axis)
-
-
-def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor:
-    return torch.stack(tuple(arrays), axis)
+# fmt: off
+def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor: return torch.cat(tuple(arrays), axis)
+def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor: return torch.stack(tuple(arrays), axis)
+# fmt: on
