@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import collections
 import functools
-from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import Any, Protocol, Self
 
 from etude.base.errors import ConfigError
+from etude.base.interrupt import obeying_signals
+from etude.training.callbacks import as_list
+from etude.training.description import RunDescription
+from etude.tuning.journal import study_name
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, Worker
@@ -42,6 +48,80 @@ class Executor(Protocol):
 
     def close(self) -> None:
         """End what was begun. May be called twice."""
+
+
+def carried_out(
+    executor: Executor, settings: SegmentSettings, following: Callable[[], Segment | None]
+) -> Iterator[Any]:
+    """Carry out segments, and yield their reports as they come. following: the one to begin with next, wherever there
+    is a place; None: none before something is reported. It ends where none is under way, and none follows."""
+    under_way = set[int]()
+    try:
+        executor.open(settings)
+        while True:
+            while executor.free and (segment := following()) is not None:
+                executor.begin(segment)
+                under_way.add(segment.trial)
+            if not under_way:
+                return
+            for report in executor.wait():
+                if isinstance(report, Ended | SegmentFailed):
+                    under_way.discard(report.trial)
+                yield report
+    finally:
+        executor.close()
+
+
+class ManyRuns(ABC):
+    """The base of what makes many runs in a folder, which it locks: a study of trials, a sweep of seeds."""
+
+    _made: RunDescription
+    _executor: Executor
+    _stopping = False
+
+    @property
+    def name(self) -> str:
+        """The algorithm and the environment."""
+        return study_name(self._made)
+
+    @abstractmethod
+    def _following(self) -> Segment | None:
+        """The segment to begin with next."""
+
+    @abstractmethod
+    def _record(self, report: Any) -> None:
+        """Take in what is reported of one."""
+
+    def _carry_out(self, settings: SegmentSettings, callbacks: Any) -> None:
+        """Carry all segments out, or those that are begun before `stop`; signals to this process stop it, too."""
+        self._stopping, calls = False, as_list(callbacks)
+
+        def following() -> Segment | None:
+            return None if self._stopping else self._following()
+
+        with (
+            obeying_signals(self.stop, lambda: None),
+            closing(carried_out(self._executor, settings, following)) as reports,
+        ):
+            for report in reports:
+                self._record(report)
+                for call in calls:
+                    call(self)
+
+    def stop(self) -> None:
+        """Save the runs that are under way, and end."""
+        self._stopping = True
+        self._executor.stop()
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let other processes carry it on. May be called twice."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
 
 
 class SerialExecutor:

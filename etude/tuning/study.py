@@ -7,17 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.interrupt import obeying_signals
 from etude.checkpoint.config_json import from_json, to_json
 from etude.report.pictures import table_as_html
-from etude.training.callbacks import as_list
 from etude.training.description import advise
 from etude.tuning import results
-from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.executors import Executor, ManyRuns, ProcessExecutor, SerialExecutor
 from etude.tuning.journal import (
     NAME,
     Journal,
@@ -36,7 +34,6 @@ from etude.tuning.journal import (
     plan_in,
     preset_steps,
     read_lines,
-    study_name,
 )
 from etude.tuning.results import Result, ranking
 from etude.tuning.schedulers import ASHA, PBT, Fifo, GridSearch, MedianStopping, OptunaSearch, RandomSearch
@@ -94,7 +91,7 @@ def trained_as_before(plan: StudyPlan, given: dict[str, Any]) -> TrialTraining:
     return TrialTraining(**own | {name: given.pop(name) for name in OF_TRAINING if name in given})
 
 
-class Study:
+class Study(ManyRuns):
     """Searches hyperparameters of an algorithm on an environment.
 
     algorithm, env: as `Run` takes them: a name or an `Agent`; an id, "module:callable" or a callable.
@@ -150,7 +147,6 @@ class Study:
             check_trials_share_replay(made, self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
-        self._stopping = False
         self.folder: Path = folder_of(folder, ROOT, self.name)
         self._journal = Journal(self.folder)
         try:
@@ -215,11 +211,6 @@ class Study:
             "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
         }
         return cls(**{**asked, **parts, **experiment, "training": training, **given, "folder": folder})
-
-    @property
-    def name(self) -> str:
-        """The algorithm and the environment."""
-        return study_name(self._made)
 
     # -- what there is -------------------------------------------------------------------------------------------------
 
@@ -302,70 +293,42 @@ class Study:
         callbacks: functions of the study, called whenever a trial was evaluated, ended or failed. Ctrl-C, SIGTERM and
         SIGHUP save the trials that are under way and end; made again with the same folder, the study goes on.
         """
-        self._stopping, calls = False, as_list(callbacks)
         settings = TrialSettings(str(self.folder.absolute()), self._made, self.plan, self._training)
         for trial in self._trials_that_are("queued"):
             self._link(trial)
-        with obeying_signals(self.stop, lambda: None):
-            try:
-                self._executor.open(settings)
-                while self._fill() or self._trials_that_are("running"):
-                    for report in self._executor.wait():
-                        self._record(report)
-                        for call in calls:
-                            call(self)
-            finally:
-                self._executor.close()
-                for trial in self._trials_that_are("running"):
-                    trial.status = "queued"
+        try:
+            self._carry_out(settings, callbacks)
+        finally:
+            for trial in self._trials_that_are("running"):
+                trial.status = "queued"
         return self.ranking()
-
-    def stop(self) -> None:
-        """Ask the study to save the trials that are under way, and to end."""
-        self._stopping = True
-        self._executor.stop()
 
     def close(self) -> None:
         """Let other processes carry the study on. May be called twice."""
         self._journal.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
     def _trials_that_are(self, status: Status) -> list[Trial]:
         return [trial for trial in self._history.trials if trial.status == status]
 
-    def _fill(self) -> bool:
-        """Begin with segments while there is a place; whether one was begun."""
-        begun = False
-        while not self._stopping and self._executor.free:
-            queued = self._trials_that_are("queued")
-            if not queued:
-                decisions = self.scheduler.decide(self.state)
-                if not decisions:
-                    break
-                # Write decisions as one line, so that all of them are taken or none
-                parts: list[Line] = []
-                for each in decisions:
-                    parts += self._parts(each, len(self._history.trials) + sum("new" in part for part in parts), parts)
-                self._apply({"decided": parts})
-                for part in parts:
-                    if "new" in part:
-                        self._link(self._history.trials[part["new"]])
-                continue
-            trial = self._history.trials[self._executor.choose([trial.number for trial in queued])]
-            parent = None if trial.parent is None else self._history.trials[trial.parent].genome.to_json()
-            over = tuple(other.number for other in self._history.trials if other.over)
-            genome, newest = trial.genome.to_json(), self._history.newest
-            at = (trial.step, trial.until)
-            self._executor.begin(
-                Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
-            )
-            trial.status, begun = "running", True
-        return begun
+    def _following(self) -> Segment | None:
+        while not (queued := self._trials_that_are("queued")):
+            decisions = self.scheduler.decide(self.state)
+            if not decisions:
+                return None
+            # Write decisions as one line, so that all of them are taken or none
+            parts: list[Line] = []
+            for each in decisions:
+                parts += self._parts(each, len(self._history.trials) + sum("new" in part for part in parts), parts)
+            self._apply({"decided": parts})
+            for part in parts:
+                if "new" in part:
+                    self._link(self._history.trials[part["new"]])
+        trial = self._history.trials[self._executor.choose([trial.number for trial in queued])]
+        parent = None if trial.parent is None else self._history.trials[trial.parent].genome.to_json()
+        over = tuple(other.number for other in self._history.trials if other.over)
+        genome, newest, at = trial.genome.to_json(), self._history.newest, (trial.step, trial.until)
+        trial.status = "running"
+        return Segment(trial.number, genome, parent, *at, over, trial.change, trial.checkpoint, newest)
 
     def _parts(self, each: Decision, number: int, before: list[Line]) -> list[Line]:
         if isinstance(each, Go):

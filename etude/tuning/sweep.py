@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -22,7 +22,6 @@ from etude.agent import Agent
 from etude.base.cores import usable_cores
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Event, Finished, Warned
-from etude.base.interrupt import obeying_signals
 from etude.checkpoint import replacing
 from etude.checkpoint.config_json import to_json
 from etude.checkpoint.plain import read_object
@@ -34,11 +33,10 @@ from etude.report.records import JsonLines
 from etude.report.series import EVALUATION, TRAINING, Series, common_quantity, interquartile_mean, interval, read_run
 from etude.run import Run, Schedule, from_state, load
 from etude.run.group import RunGroup, reason_apart
-from etude.training.callbacks import as_list
 from etude.training.description import RunDescription
 from etude.training.schedule import whole_number
-from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
-from etude.tuning.journal import described_trials, difference, folder_of, header, locked, preset_steps, study_name
+from etude.tuning.executors import Executor, ManyRuns, ProcessExecutor, SerialExecutor
+from etude.tuning.journal import described_trials, difference, folder_of, header, locked, preset_steps
 from etude.tuning.segment import Ended, Noted, Segment, SegmentFailed, SegmentRuns
 
 CSV, PICTURE = "results.csv", "curves.png"
@@ -161,7 +159,7 @@ HEADER = "sweep.json"
 OTHER = ("run_dir", "replay_folder", "train_only", "callbacks")  # arguments of `Run` and `train` that runs cannot share
 
 
-class Sweep:
+class Sweep(ManyRuns):
     """Trains one config with many seeds.
 
     The seeds are divided over processes. Within a process, environments of all runs are stepped together, one NumPy
@@ -216,13 +214,13 @@ class Sweep:
             name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
         }
         count = _processes(processes, len(self.seeds), made.execution.device)
-        self._groups = count if executor is None else len(self.seeds)
+        self._at_most = count if executor is None else len(self.seeds)  # groups of seeds
+        self._groups: tuple[tuple[int, ...], ...] = ()
+        self._waiting: list[int] = []  # numbers of groups
         self._executor = executor or (SerialExecutor() if count == 1 else ProcessExecutor(count))
         self.at: dict[int, SeedAt] = {}  # how far each run is
         self.failed: dict[int, str] = {}  # by seed, why its run cannot go on
         self.notes: list[str] = []  # warnings, with their seeds
-        self._stopping = False
-        self._lock: checkpoint.Lock | None = None
         self.folder: Path = folder_of(folder, ROOT, self.name)
         self._lock = locked(self.folder, "sweep")
         try:
@@ -232,11 +230,6 @@ class Sweep:
             raise
 
     # -- what there is -------------------------------------------------------------------------------------------------
-
-    @property
-    def name(self) -> str:
-        """The algorithm and the environment."""
-        return study_name(self._made)
 
     @property
     def finished(self) -> bool:
@@ -265,54 +258,31 @@ class Sweep:
         callbacks: functions of the sweep, called whenever there is something new of a run. Ctrl-C, SIGTERM and SIGHUP
         save the runs and end; made again with the same folder, the sweep goes on.
         """
-        self._stopping, self.failed, calls = False, {}, as_list(callbacks)
-        waiting = dict(enumerate(_divided(self._left(), self._groups)))
-        groups = tuple(waiting.values())
-        settings = SweepSettings(str(self.folder.absolute()), self._made, groups, self.steps, self._schedule)
-        begun = 0
-        with obeying_signals(self.stop, lambda: None):
-            try:
-                if waiting:
-                    self._executor.open(settings)
-                while (waiting and not self._stopping) or begun:
-                    while waiting and self._executor.free and not self._stopping:
-                        number = self._executor.choose(list(waiting))
-                        del waiting[number]
-                        self._executor.begin(Segment(number, {}, None, 0, self.steps))
-                        begun += 1
-                    for report in self._executor.wait():
-                        begun -= isinstance(report, Ended | SegmentFailed)
-                        self._record(report, settings)
-                        for call in calls:
-                            call(self)
-            finally:
-                self._executor.close()
+        self.failed, self._groups = {}, _divided(self._left(), self._at_most)
+        self._waiting = list(range(len(self._groups)))
+        settings = SweepSettings(str(self.folder.absolute()), self._made, self._groups, self.steps, self._schedule)
+        if self._groups:
+            self._carry_out(settings, callbacks)
         return self.result
-
-    def stop(self) -> None:
-        """Ask the sweep to save its runs and to end."""
-        self._stopping = True
-        self._executor.stop()
 
     def close(self) -> None:
         """Let other processes carry the sweep on. May be called twice."""
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
+        self._lock.release()
 
-    def __enter__(self) -> Self:
-        return self
+    def _following(self) -> Segment | None:
+        if not self._waiting:
+            return None
+        number = self._executor.choose(self._waiting)
+        self._waiting.remove(number)
+        return Segment(number, {}, None, 0, self.steps)
 
-    def __exit__(self, *_: Any) -> None:
-        self.close()
-
-    def _record(self, report: Any, settings: SweepSettings) -> None:
+    def _record(self, report: Any) -> None:
         if isinstance(report, SeedAt):
             self.at[report.seed] = report
         elif isinstance(report, SeedFailed):
             self.failed[report.seed] = report.reason
         elif isinstance(report, SegmentFailed):
-            lost = [seed for seed in settings.groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
+            lost = [seed for seed in self._groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
             self.failed |= dict.fromkeys(lost, report.reason)
         elif isinstance(report, Noted):
             self.notes.append(report.text)
@@ -375,11 +345,11 @@ def _processes(asked: int | None, seeds: int, device: str) -> int:
     return min(asked, seeds)
 
 
-def _divided(seeds: list[int], groups: int) -> list[tuple[int, ...]]:
+def _divided(seeds: list[int], groups: int) -> tuple[tuple[int, ...], ...]:
     """The seeds in so many groups of nearly equal sizes, or fewer."""
     groups = min(groups, len(seeds))
     ends = [len(seeds) * i // groups for i in range(groups + 1)] if groups else [0]
-    return [tuple(seeds[low:high]) for low, high in zip(ends, ends[1:], strict=False)]
+    return tuple(tuple(seeds[low:high]) for low, high in zip(ends, ends[1:], strict=False))
 
 
 KEEP = 2  # checkpoints of a run

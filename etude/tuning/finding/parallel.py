@@ -6,8 +6,8 @@ from __future__ import annotations
 import copy
 import os
 import statistics
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -27,7 +27,7 @@ from etude.solo.files import AgentCopy
 from etude.solo.settings import StrategyArguments
 from etude.solo.training import plain_attributes, temporary
 from etude.training.description import RunDescription
-from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor
+from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor, carried_out
 from etude.tuning.finding.lr_finder import Metric, steps_of_run
 from etude.tuning.segment import Ended, Segment, SegmentFailed, SegmentRuns
 
@@ -326,22 +326,16 @@ class ParallelFinder:
     def _trained(self, settings: FinderSettings, jobs: int) -> list[CandidateRecord]:
         """The records of all candidates, so many of which train at a time."""
         records: dict[int, CandidateRecord] = {}
-        waiting = deque(range(len(settings.candidates)))
+        segments = iter([Segment(i, {}, None, 0, 1) for i in range(len(settings.candidates))])
         executor: Executor = SerialExecutor()
         if jobs > 1:
-            executor = ProcessExecutor(min(jobs, len(waiting)), restarts=0)
-        try:
-            executor.open(settings)
-            while len(records) < len(settings.candidates):
-                while waiting and executor.free:
-                    executor.begin(Segment(waiting.popleft(), {}, None, 0, 1))
-                for report in executor.wait():
-                    if isinstance(report, Trained):
-                        records[report.trial] = report.record
-                    elif isinstance(report, SegmentFailed):
-                        records[report.trial] = CandidateRecord(problem=report.reason)
-        finally:
-            executor.close()
+            executor = ProcessExecutor(min(jobs, len(settings.candidates)), restarts=0)
+        with closing(carried_out(executor, settings, lambda: next(segments, None))) as reports:
+            for report in reports:
+                if isinstance(report, Trained):
+                    records[report.trial] = report.record
+                elif isinstance(report, SegmentFailed):
+                    records[report.trial] = CandidateRecord(problem=report.reason)
         return [records[i] for i in sorted(records)]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
