@@ -15,7 +15,7 @@ from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.views import AroundView, DiscountedView, discounts, scaled
+from etude.replay.views import AroundView, DiscountedView, discounts
 
 
 class Advantages(DiscountedView):
@@ -50,16 +50,10 @@ class Advantages(DiscountedView):
                 "advantages are those of one reward and one value. Give the environment one reward (`reward_done`), or "
                 "learn from transitions (OneStep, NStep)."
             )
-        return Batch(
-            observation=ring.observation(rows),
-            action=ring.action.take(rows, 0),
-            reward=scaled(ring.reward.take(rows), self.reward_scale),
-            discount=discounts(self.gamma).take(ring.kind.take(rows)),
-            next_observation=None,
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows) | self.estimates(ring, rows),
-        )
+        reward, discount = ring.reward.take(rows), discounts(self.gamma).take(ring.kind.take(rows))
+        batch = self._batch(ring, rows, weight, ring.observation(rows), reward, discount)
+        batch.extras.update(self.estimates(ring, rows))
+        return batch
 
     def estimates(self, ring: Ring, rows: np.ndarray) -> dict[str, np.ndarray]:
         """The estimates for these rows, by the names of the extras."""

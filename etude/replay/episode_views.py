@@ -248,16 +248,9 @@ class WholeReturns(DiscountedView):
         after = ring.episodes.after(rows)
         last = ring.ahead(rows, after)
         terminated = (ring.kind.take(last) & TERMINATED) != 0
-        return Batch(
-            observation=ring.observation(rows),
-            action=ring.actions(rows),
-            reward=scaled(sums.take(rows), self.reward_scale),
-            discount=np.where(terminated, 0.0, np.power(self.gamma, after + 1.0)).astype(np.float32),
-            next_observation=ring.following(last),
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows),
-        )
+        discount = np.where(terminated, 0.0, np.power(self.gamma, after + 1.0)).astype(np.float32)
+        observation, following = ring.observation(rows), ring.following(last)
+        return self._batch(ring, rows, weight, observation, sums.take(rows), discount, following)
 
     def sums(self, ring: Ring) -> np.ndarray:
         """[rows] the discounted sum of the rewards from each row of the ring to the end of its episode, unscaled."""

@@ -30,7 +30,7 @@ from etude.multi_agent.joint import (
 )
 from etude.replay.advantages import Advantages, scattered
 from etude.replay.ring import Ring
-from etude.replay.views import DiscountedView, scaled
+from etude.replay.views import DiscountedView
 
 Scale = float | tuple[float, ...]  # of rewards: of all of them, or of those of each agent
 
@@ -72,16 +72,10 @@ class MultiAgentTransitions(DiscountedView):
             row = np.where(open_.any(-1), ring.ahead(row), row)
         # An agent that is not there yet is read with the others: it may join within their turns.
         following = _following(ring, np.where(acting, last, row[..., None]), row)
-        return Batch(
-            observation=observation,
-            action=ring.actions(rows),
-            reward=scaled(reward, self.reward_scale),
-            discount=discount,
-            next_observation=without_earlier_ends(following, ended(observation[STATUS])),
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows) | {ACTIVE: active.astype(np.float32)},
-        )
+        following = without_earlier_ends(following, ended(observation[STATUS]))
+        batch = self._batch(ring, rows, weight, observation, reward, discount, following)
+        batch.extras[ACTIVE] = active.astype(np.float32)
+        return batch
 
 
 def _following(ring: Ring, last: np.ndarray, latest: np.ndarray) -> Tree:
@@ -108,18 +102,10 @@ class MultiAgentAdvantages(Advantages):
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         observation = ring.observation(rows)
         reward, _ = ring.outcome(rows)
-        return Batch(
-            observation=observation,
-            action=ring.actions(rows),
-            reward=scaled(reward, self.reward_scale),
-            discount=np.full(reward.shape, self.gamma, np.float32),
-            next_observation=None,
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows)
-            | self.estimates(ring, rows)
-            | {ACTIVE: (observation[STATUS] == ACTING).astype(np.float32)},
-        )
+        batch = self._batch(ring, rows, weight, observation, reward, np.full(reward.shape, self.gamma, np.float32))
+        batch.extras.update(self.estimates(ring, rows))
+        batch.extras[ACTIVE] = (observation[STATUS] == ACTING).astype(np.float32)
+        return batch
 
     def _estimate(self, ring: Ring) -> dict[str, np.ndarray]:
         """Estimates for every flat row of a ring whose columns hold equally many rows."""

@@ -64,6 +64,28 @@ class DiscountedView(Stateless):
         """The rows that a batch starts from when these are sampled; placing them again changes nothing."""
         return rows
 
+    def _batch(
+        self,
+        ring: RingView,
+        rows: np.ndarray,
+        weight: np.ndarray,
+        observation: Tree,
+        reward: np.ndarray,
+        discount: np.ndarray,
+        following: Tree = None,
+    ) -> Batch:
+        """Rows with what is stored of them: their actions and extras, and these rewards, which are scaled here."""
+        return Batch(
+            observation=observation,
+            action=ring.actions(rows),
+            reward=scaled(reward, self.reward_scale),
+            discount=discount,
+            next_observation=following,
+            weight=weight,
+            index=rows,
+            extras=ring.stored(rows),
+        )
+
 
 class TransitionView(DiscountedView):
     """The base of views that need no more than a `RingView`: their batches are made of rows of episodes."""
@@ -97,16 +119,7 @@ class OneStep(TransitionView):
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         reward, kind = ring.outcome(rows)
         observation, following = ring.pair(rows)
-        return Batch(
-            observation=observation,
-            action=ring.actions(rows),
-            reward=scaled(reward, self.reward_scale),
-            discount=discounts(self.gamma).take(kind),
-            next_observation=following,
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows),
-        )
+        return self._batch(ring, rows, weight, observation, reward, discounts(self.gamma).take(kind), following)
 
 
 class OneStepAndNextActions(OneStep):
@@ -143,16 +156,9 @@ class NStep(TransitionView):
         powers = np.power(self.gamma, np.arange(self.n + 1)).astype(np.float32)
         rewards[~taken] = 0.0
         reward = np.einsum("n,n...->...", powers[:-1], rewards)  # `@` would wake BLAS's threads
-        return Batch(
-            observation=ring.observation(rows),
-            action=ring.actions(rows),
-            reward=scaled(reward, self.reward_scale),
-            discount=powers.take(count) * discounts(1.0).take((kind * taken).max(0)),
-            next_observation=ring.following(ring.ahead(rows, count - 1)),
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows),
-        )
+        discount = powers.take(count) * discounts(1.0).take((kind * taken).max(0))
+        following = ring.following(ring.ahead(rows, count - 1))
+        return self._batch(ring, rows, weight, ring.observation(rows), reward, discount, following)
 
 
 def scaled(reward: np.ndarray, scale: float | tuple[float, ...]) -> np.ndarray:
@@ -250,14 +256,7 @@ class Unrolls(DiscountedView):
             )
         path = ring.ahead(rows[..., None], np.arange(length))
         observation, following = ring.pair(path)
-        reward, kind = ring.outcome(path)
-        return Batch(
-            observation=observation,
-            action=ring.actions(path),
-            reward=scaled(reward, self.reward_scale),
-            discount=discounts(self.gamma).take(kind),
-            next_observation=following,
-            weight=np.repeat(weight[..., None], length, -1),
-            index=path,
-            extras=ring.stored(path) | {"goes_on": (kind == 0).astype(np.float32)},
-        )
+        (reward, kind), weight = ring.outcome(path), np.repeat(weight[..., None], length, -1)
+        batch = self._batch(ring, path, weight, observation, reward, discounts(self.gamma).take(kind), following)
+        batch.extras["goes_on"] = (kind == 0).astype(np.float32)
+        return batch

@@ -45,17 +45,19 @@ class DQN(etude.RL):
         return self.q(s)
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        return self.td_error(s, a, next_s, r, d) ** 2
+
+    def td_error(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
+        """The temporal difference [B]."""
         q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
         next_q = ops.max(self.target(next_s), axis=1)
-        target = r + self.gamma * (1 - d) * next_q
-        return (ops.stop_gradient(target) - q) ** 2
+        return ops.stop_gradient(r + self.gamma * (1 - d) * next_q) - q
 
     def update_param(self) -> None:
         assign_param(self.target.weights, self.q.weights)
 
 
-def network(inputs: int, hidden_size: int, outputs: int) -> keras.Sequential:
+def network(inputs: int, hidden_size: int, outputs: int, activation: str | None = None) -> keras.Sequential:
     """One hidden layer."""
-    return keras.Sequential(
-        [keras.Input((inputs,)), keras.layers.Dense(hidden_size, activation="relu"), keras.layers.Dense(outputs)]
-    )
+    hidden = keras.layers.Dense(hidden_size, activation="relu")
+    return keras.Sequential([keras.Input((inputs,)), hidden, keras.layers.Dense(outputs, activation=activation)])

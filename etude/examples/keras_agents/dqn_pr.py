@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import ops
-
 from etude.examples.keras_agents import dqn
 
 
@@ -20,8 +18,6 @@ class DQN(dqn.DQN):
     """What its minibatches are drawn by is the error of each transition, told to `self.prioritized_replay`."""
 
     def __call__(self, s: Any, a: Any, next_s: Any, r: Any, d: Any) -> Any:
-        q = ops.take_along_axis(self.q(s), a[:, None], axis=1)[:, 0]
-        next_q = ops.max(self.target(next_s), axis=1)
-        td_error = ops.stop_gradient(r + self.gamma * (1 - d) * next_q) - q
+        td_error = self.td_error(s, a, next_s, r, d)
         self.prioritized_replay.update(td_error)
         return td_error**2

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 import etude
+from etude.examples.keras_agents.ddpg_her import network
 from etude.examples.speaker_listener import speaker_listener
 from etude.solo import assign_param
 
@@ -92,15 +93,3 @@ def judge(critic: keras.Model, s: Any, a: Any) -> Any:
 def variables(networks: list[keras.Sequential]) -> list[Any]:
     """All that several networks train."""
     return [variable for network in networks for variable in network.trainable_variables]
-
-
-def network(inputs: int, hidden_size: int, outputs: int, activation: str | None = None) -> keras.Sequential:
-    """Two hidden layers."""
-    return keras.Sequential(
-        [
-            keras.Input((inputs,)),
-            keras.layers.Dense(hidden_size, activation="relu"),
-            keras.layers.Dense(hidden_size, activation="relu"),
-            keras.layers.Dense(outputs, activation=activation),
-        ]
-    )

@@ -15,6 +15,7 @@ import keras
 from keras import ops
 
 import etude
+from etude.examples.keras_agents.dqn import network
 from etude.solo import assign_param
 
 TINY = 1e-8  # keeps logarithms and quotients of probabilities finite
@@ -69,14 +70,3 @@ class PPO(etude.RL):
 
     def update_param(self) -> None:
         assign_param(self.old_actor.weights, self.actor.weights)
-
-
-def network(inputs: int, hidden_size: int, outputs: int, activation: str | None = None) -> keras.Sequential:
-    """One hidden layer."""
-    return keras.Sequential(
-        [
-            keras.Input((inputs,)),
-            keras.layers.Dense(hidden_size, activation="relu"),
-            keras.layers.Dense(outputs, activation=activation),
-        ]
-    )

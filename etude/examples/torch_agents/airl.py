@@ -22,7 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import softplus
 
-from etude.examples.experts import Expert
 from etude.examples.torch_agents import gail, ppo
 
 SMOOTHING = 0.2  # how much of a label goes to the other side
@@ -31,22 +30,11 @@ SMOOTHING = 0.2  # how much of a label goes to the other side
 class AIRL(gail.GAIL):
     """GAIL with another discriminator: `discriminator` is g, `shaping` is h, and the policy is part of it.
 
-    gamma: below 1. The others: see `gail.GAIL`.
+    state_dim, hidden_size, others, named: see `gail.GAIL`; gamma is below 1.
     """
 
-    def __init__(
-        self,
-        state_dim: int,
-        hidden_size: int,
-        action_dim: int,
-        clip: float,
-        entropy: float,
-        expert: Expert,
-        processes: int | None = None,
-        env: Any = "CartPole-v1",
-        gamma: float = 0.98,
-    ):
-        super().__init__(state_dim, hidden_size, action_dim, clip, entropy, expert, processes, env, gamma)
+    def __init__(self, state_dim: int, hidden_size: int, *others: Any, **named: Any):
+        super().__init__(state_dim, hidden_size, *others, **named)
         self.shaping: nn.Sequential = ppo.network(state_dim, hidden_size, 1)
         self.absorbing: nn.Parameter = nn.Parameter(torch.zeros(()))
         learned = [*self.discriminator.parameters(), *self.shaping.parameters(), self.absorbing]

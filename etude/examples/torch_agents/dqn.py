@@ -44,10 +44,14 @@ class DQN(etude.RL_pytorch):
         return self.q(s)
 
     def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> Tensor:
+        return self.td_error(s, a, next_s, r, d) ** 2
+
+    def td_error(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> Tensor:
+        """The temporal difference [B]."""
         q = self.q(s).gather(1, a[:, None])[:, 0]
         with torch.no_grad():
             target = r + self.gamma * (1 - d) * self.target(next_s).amax(1)
-        return (target - q) ** 2
+        return target - q
 
     def update_param(self) -> None:
         self.target.load_state_dict(self.q.state_dict())

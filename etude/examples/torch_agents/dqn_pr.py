@@ -9,7 +9,6 @@ Schaul et al. 2016, arXiv:1511.05952.
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor
 
 from etude.examples.torch_agents import dqn
@@ -19,9 +18,6 @@ class DQN(dqn.DQN):
     """What its minibatches are drawn by is the error of each transition, told to `self.prioritized_replay`."""
 
     def __call__(self, s: Tensor, a: Tensor, next_s: Tensor, r: Tensor, d: Tensor) -> Tensor:
-        q = self.q(s).gather(1, a[:, None])[:, 0]
-        with torch.no_grad():
-            target = r + self.gamma * (1 - d) * self.target(next_s).amax(1)
-        td_error = target - q
+        td_error = self.td_error(s, a, next_s, r, d)
         self.prioritized_replay.update(td_error)
         return td_error**2

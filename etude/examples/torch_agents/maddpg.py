@@ -17,6 +17,7 @@ from torch.nn import functional
 
 import etude
 from etude.examples.speaker_listener import speaker_listener
+from etude.examples.torch_agents.ddpg_her import network
 from etude.solo import assign_param
 
 
@@ -89,14 +90,3 @@ class DDPG(etude.RL_pytorch):
 def judge(critic: nn.Module, s: list[Tensor], a: list[Tensor]) -> Tensor:
     """What a critic expects of joint observations and joint one-hot actions: [B]."""
     return critic(torch.cat([*s, *a], 1))[:, 0]
-
-
-def network(inputs: int, hidden_size: int, outputs: int) -> nn.Sequential:
-    """Two hidden layers."""
-    return nn.Sequential(
-        nn.Linear(inputs, hidden_size),
-        nn.ReLU(),
-        nn.Linear(hidden_size, hidden_size),
-        nn.ReLU(),
-        nn.Linear(hidden_size, outputs),
-    )

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 import etude
+from etude.examples.torch_agents.dqn import network
 
 TINY = 1e-8  # keeps logarithms and quotients of probabilities finite
 
@@ -69,8 +70,3 @@ class PPO(etude.RL_pytorch):
 
     def update_param(self) -> None:
         self.old_actor.load_state_dict(self.actor.state_dict())
-
-
-def network(inputs: int, hidden_size: int, outputs: int) -> nn.Sequential:
-    """One hidden layer."""
-    return nn.Sequential(nn.Linear(inputs, hidden_size), nn.ReLU(), nn.Linear(hidden_size, outputs))
