@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Protocol, Self
 
@@ -52,7 +52,7 @@ class Executor(Protocol):
 
 def carried_out(
     executor: Executor, settings: SegmentSettings, following: Callable[[], Segment | None]
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Carry out segments, and yield their reports as they come. following: the one to begin with next, wherever there
     is a place; None: none before something is reported. It ends where none is under way, and none follows."""
     under_way = set[int]()

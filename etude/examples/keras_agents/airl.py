@@ -22,6 +22,7 @@ import keras
 from keras import ops
 
 from etude.examples.keras_agents import gail, ppo
+from etude.examples.keras_agents.dqn import network
 
 SMOOTHING = 0.2  # how much of a label goes to the other side
 
@@ -34,7 +35,7 @@ class AIRL(gail.GAIL):
 
     def __init__(self, state_dim: int, hidden_size: int, *others: Any, **named: Any):
         super().__init__(state_dim, hidden_size, *others, **named)
-        self.shaping: keras.Sequential = ppo.network(state_dim, hidden_size, 1)
+        self.shaping: keras.Sequential = network(state_dim, hidden_size, 1)
         self.absorbing: keras.Variable = keras.Variable(0.0)
         learned = [*self.discriminator.trainable_variables, *self.shaping.trainable_variables, self.absorbing]
         self.param = [*self.param[:2], learned]

@@ -19,6 +19,7 @@ from keras import ops
 
 from etude.examples.experts import Expert
 from etude.examples.keras_agents import ppo
+from etude.examples.keras_agents.dqn import network
 
 
 class GAIL(ppo.PPO):
@@ -40,7 +41,7 @@ class GAIL(ppo.PPO):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
-        self.discriminator: Any = ppo.network(state_dim + action_dim, hidden_size, 1)
+        self.discriminator: Any = network(state_dim + action_dim, hidden_size, 1)
         self.param = [*self.param, self.discriminator.trainable_variables]
         self.expert = expert
         self.action_dim = action_dim

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from etude.examples.torch_agents import gail, ppo
+from etude.examples.torch_agents.dqn import network
 
 SMOOTHING = 0.2  # how much of a label goes to the other side
 
@@ -35,7 +36,7 @@ class AIRL(gail.GAIL):
 
     def __init__(self, state_dim: int, hidden_size: int, *others: Any, **named: Any):
         super().__init__(state_dim, hidden_size, *others, **named)
-        self.shaping: nn.Sequential = ppo.network(state_dim, hidden_size, 1)
+        self.shaping: nn.Sequential = network(state_dim, hidden_size, 1)
         self.absorbing: nn.Parameter = nn.Parameter(torch.zeros(()))
         learned = [*self.discriminator.parameters(), *self.shaping.parameters(), self.absorbing]
         self.param = [*self.param[:2], learned]

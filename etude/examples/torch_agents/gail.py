@@ -20,6 +20,7 @@ from torch.nn.functional import one_hot, softplus
 
 from etude.examples.experts import Expert
 from etude.examples.torch_agents import ppo
+from etude.examples.torch_agents.dqn import network
 
 
 class GAIL(ppo.PPO):
@@ -41,7 +42,7 @@ class GAIL(ppo.PPO):
         gamma: float = 0.98,
     ):
         super().__init__(state_dim, hidden_size, action_dim, clip, entropy, processes, env, gamma)
-        self.discriminator: nn.Sequential = ppo.network(state_dim + action_dim, hidden_size, 1)
+        self.discriminator: nn.Sequential = network(state_dim + action_dim, hidden_size, 1)
         self.param = [*self.param, self.discriminator.parameters()]
         self.expert = expert
         self.action_dim = action_dim
