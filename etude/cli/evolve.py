@@ -5,15 +5,14 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import dataclass, field
-from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
-from etude.cli.options import OfStudies, executor, goes_on, parse, resumed_options, run_arguments, takes, with_address
+from etude.cli.options import OfStudies, executor, goes_on, resumed, run_arguments, takes
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
+from etude.cli.tune import run_shown
 from etude.tuning import TrialTraining
 from etude.tuning.evolution import Evolution, Mutations, Tournament
 
@@ -52,11 +51,8 @@ class Evolve(OfStudies):
 def main(arguments: Sequence[str]) -> int:
     """Evolve, with a live table; then say where the best member is."""
     if goes_on(arguments):
-        options: Any = parse(Evolve, with_address(arguments), "evolve")
-        where = executor(options.jobs, options.devices, options.ray)
-        changed = resumed_options(options, arguments, ("device", "workers", "steps"))
-        with Evolution.load(options.resume, trust=options.trust, jobs=where, **changed) as evolution:
-            return _carry_out(evolution, options.quiet)
+        evolution, options = resumed(Evolve, arguments, "evolve", Evolution.load, "device", "workers", "steps")
+        return _carry_out(evolution, options.quiet)
     algorithm, env, options, config = asked(arguments, Evolve, "evolve", ", or --resume FOLDER alone")
     given = {name: getattr(options, name) for name in OF_EVOLUTION}
     given |= {**run_arguments(options, "ray", "devices"), "data": data_sources(options.data)}
@@ -64,11 +60,11 @@ def main(arguments: Sequence[str]) -> int:
     given["config"] = config
     given["training"] = TrialTraining(evaluate_episodes=options.evaluate_episodes, shared_replay=options.shared_replay)
     tournament = Tournament(options.tournament_size, options.elitism, options.over_last)
-    with Evolution(
+    evolution = Evolution(
         algorithm, env, mutations=_mutations(options.mutations), tournament=tournament,
         **{name: value for name, value in given.items() if value is not None},
-    ) as evolution:  # fmt: skip
-        return _carry_out(evolution, options.quiet)
+    )  # fmt: skip
+    return _carry_out(evolution, options.quiet)
 
 
 def _mutations(options: MutationOptions) -> Mutations:
@@ -91,11 +87,8 @@ def _mutations(options: MutationOptions) -> Mutations:
 def _carry_out(evolution: Evolution, quiet: bool) -> int:
     from etude.report import EvolutionTable
 
-    if quiet:
-        evolution.run()
-    else:
-        with closing(EvolutionTable()) as live:
-            evolution.run(live)
+    with evolution:
+        run_shown(evolution, quiet, EvolutionTable)
     if not evolution.finished:
         say(f"\nStopped, and saved. Continue with\n  etude evolve --resume {shlex.quote(str(evolution.folder))}")
         return INTERRUPTED

@@ -402,14 +402,17 @@ def goes_on(arguments: Sequence[str]) -> bool:
     return given
 
 
-def resumed_options(options: Any, arguments: Sequence[str], differing: Sequence[str]) -> dict[str, Any]:
-    """Those of the options of --resume that were given, and change something of the study: where it runs, or of which
-    there may be more. ConfigError for others."""
+def resumed(kind: Any, arguments: Sequence[str], command: str, load: Callable[..., Any], *differing: str) -> Any:
+    """(the study that --resume goes on with, the options). load: reads one. differing: the options that may be given
+    anew: where it runs, or of which there may be more; ConfigError for others."""
+    options: Any = parse(kind, with_address(arguments), command)
     given = {argument.partition("=")[0] for argument in arguments if argument.startswith("--")}
     allowed = ("resume", "jobs", "ray", "devices", "quiet", "trust", *differing)
     if refused := sorted(given - {f"--{name}" for name in allowed}):
         raise ConfigError(f"--resume goes on with the study as it was asked for: leave {', '.join(refused)} out.")
-    return {name: getattr(options, name) for name in differing if f"--{name}" in given}
+    changed = {name: getattr(options, name) for name in differing if f"--{name}" in given}
+    where = executor(options.jobs, options.devices, options.ray)
+    return load(options.resume, trust=options.trust, jobs=where, **changed), options
 
 
 def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,12 +25,11 @@ from etude.cli.options import (
     goes_on,
     parse,
     plain_value,
-    resumed_options,
+    resumed,
     run_arguments,
     schedule,
     split_positionals,
     takes,
-    with_address,
 )
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
@@ -65,10 +64,9 @@ class Tune(OfStudies):
 def tune(arguments: Sequence[str]) -> int:
     """Carry out a study, with a live table; then say what was best."""
     if goes_on(arguments):
-        options: Any = parse(Tune, with_address(arguments), "tune")
-        changed = resumed_options(options, arguments, ("device", "workers", "trials", "steps"))
-        where = executor(options.jobs, options.devices, options.ray)
-        return _carry_out(tuning.Study.load(options.resume, trust=options.trust, jobs=where, **changed), options.quiet)
+        load, differing = tuning.Study.load, ("device", "workers", "trials", "steps")
+        study, options = resumed(Tune, arguments, "tune", load, *differing)
+        return _carry_out(study, options.quiet)
     algorithm, env, options, config = asked(arguments, Tune, "tune", ", or --resume FOLDER alone")
     from etude.training.description import config_for
 
@@ -87,12 +85,17 @@ def _carry_out(study: Any, quiet: bool) -> int:
     from etude.report import StudyTable
 
     with study:
-        if quiet:
-            study.run()
-        else:
-            with closing(StudyTable()) as live:
-                study.run(live)
+        run_shown(study, quiet, StudyTable)
         return _conclude(study, quiet)
+
+
+def run_shown(made: Any, quiet: bool, live_output: Callable[[], Any]) -> None:
+    """Carry out a study or a sweep, and show how far it is."""
+    if quiet:
+        made.run()
+        return
+    with closing(live_output()) as live:
+        made.run(live)
 
 
 def _conclude(study: Any, quiet: bool) -> int:
@@ -334,20 +337,12 @@ def sweep(arguments: Sequence[str]) -> int:
             f"--seeds {options.seeds} --first-seed {options.first_seed}: expected at least 1 seed, counted from 0 or "
             "more."
         )
-    return _carry_out_sweep(algorithm, env, options, config, arguments)
-
-
-def _carry_out_sweep(algorithm: str, env: str, options: Any, config: Any, arguments: Sequence[str]) -> int:
     from etude.report import SweepProgress
 
     given = {name: getattr(options, name) for name in OF_SWEEP}
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with tuning.Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
-        if options.quiet:
-            sweep.run()
-        else:
-            with closing(SweepProgress()) as bar:
-                sweep.run(bar)
+        run_shown(sweep, options.quiet, SweepProgress)
         return _conclude_sweep(sweep, options, arguments)
 
 

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.report.pictures import COLOURS, GREY, CellOutput, finish, grid, in_notebook, legend, picture
+from etude.report.pictures import COLOURS, GREY, CellOutput, finish, grid, legend, picture
 from etude.report.plots import named
-from etude.report.terminal import Lasting
+from etude.report.terminal import LiveOutput
 
 REDRAW_SECONDS = 0.5
 ROWS = 12  # of the live table
@@ -25,32 +24,23 @@ TICKS = 8  # values of a hyperparameter that are all named; of more, the ends an
 MANY = 30  # configurations of which importance says something
 
 
-class StudyTable:
+class StudyTable(LiveOutput):
     """A live table of a study: give it to `study.run`. Where the output is no terminal, a line for every trial that
     ends.
 
-    console: a `rich.console.Console`; by default one on the standard error stream.
+    console, clock: see `LiveOutput`.
     """
 
-    _stays = True  # when the study is over
-
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
-        from rich.console import Console
-
-        in_cell = console is None and in_notebook()
-        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
+        super().__init__(console, clock)
         if console is None and not self._console.is_terminal:
             self._console.width = WIDE
-        self._clock, self._next, self._over, self._notes = clock, 0.0, set[int](), 0
-        self._live: Any = CellOutput("study") if in_cell else None
+        self._over, self._notes = set[int](), 0
+        self._live = CellOutput("study") if self._in_cell else None
 
     def __call__(self, study: Any) -> None:
-        from rich.live import Live
-
         self._tell(study)
-        if self._live is None and self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False, transient=not self._stays)
-            self._live.start()
+        self._begin()
         if self._live is not None and (self._clock() >= self._next or not study.busy):
             self._next = self._clock() + REDRAW_SECONDS
             self._live.update(_grid(study), refresh=True)
@@ -77,12 +67,6 @@ class StudyTable:
 
     def _print(self, text: str) -> None:
         self._console.print(text, markup=False, soft_wrap=True)
-
-    def close(self) -> None:
-        """Give the terminal back. May be called twice."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
 
 class EvolutionTable(StudyTable):
@@ -381,31 +365,23 @@ def _in_order(members: Sequence[MemberCurve]) -> list[int]:
 LINE_SECONDS = 10.0
 
 
-class SweepProgress:
+class SweepProgress(LiveOutput):
     """A progress bar over the environment steps of all runs of a sweep, with the mean return of their last episodes:
     give it to `sweep.run`. Where the output is no terminal, a line every ten seconds.
 
-    console: a `rich.console.Console`; by default one on the standard error stream.
+    console: a `rich.console.Console`; by default one on the standard error stream, also in a notebook.
     """
 
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
-        from rich.console import Console
-
-        self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
-        self._clock, self._began, self._next, self._over = clock, clock(), 0.0, False
+        super().__init__(console, clock)
+        self._began, self._over, self._notes = clock(), False, 0
         self._first: int | None = None  # steps that had been taken before
-        self._live: Any = None
-        self._notes = 0
 
     def __call__(self, sweep: Any) -> None:
         for text in sweep.notes[self._notes :]:
             self._console.print(text, style="yellow", markup=False, soft_wrap=True)
         self._notes = len(sweep.notes)
-        if self._live is None and self._console.is_terminal:
-            from rich.live import Live
-
-            self._live = Live(console=self._console, auto_refresh=False, transient=False)
-            self._live.start()
+        self._begin()
         now, total = self._clock(), sweep.steps * len(sweep.seeds)
         done = sum(at.step for at in sweep.at.values())
         self._first = done if self._first is None else self._first
@@ -427,9 +403,3 @@ class SweepProgress:
             from rich.text import Text
 
             self._live.update(Group(Text(text), ProgressBar(total, done)), refresh=True)
-
-    def close(self) -> None:
-        """Give the terminal back. May be called twice."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None

@@ -64,25 +64,50 @@ REDRAW_SECONDS = 0.25
 LINE_SECONDS = 10.0
 
 
-class Progress:
-    """A progress bar over environment steps, with recent returns, evaluations, losses, steps/s and the time left.
-
-    In a notebook it is one output of the cell, updated in place. Where the output is neither that nor a terminal, it
-    prints a line every ten seconds and at each evaluation instead.
+class LiveOutput:
+    """The base of what is redrawn in its place, at a terminal or in a cell of a notebook.
 
     console: a `rich.console.Console`; by default one on the standard error stream, and the cell's output in a notebook.
     """
+
+    _stays = True  # at a terminal, when it is over
 
     def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
         from rich.console import Console
 
         self._in_cell = console is None and in_notebook()
         self._console = console or Console(file=cast(Any, Lasting(sys.stderr)), highlight=False, force_jupyter=False)
-        self._clock = clock
+        self._clock, self._next = clock, 0.0
         self._live: Any = None
-        self._bar: Any = None
+
+    def _begin(self) -> None:
+        """Take the terminal, where the output is one."""
+        if self._live is None and self._console.is_terminal:
+            from rich.live import Live
+
+            # Redrawn by events and not by a thread: training never shares its cores with what is shown.
+            self._live = Live(console=self._console, auto_refresh=False, transient=not self._stays)
+            self._live.start()
+
+    def close(self) -> None:
+        """Give the terminal back. May be called twice."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+class Progress(LiveOutput):
+    """A progress bar over environment steps, with recent returns, evaluations, losses, steps/s and the time left.
+
+    In a notebook it is one output of the cell, updated in place. Where the output is neither that nor a terminal, it
+    prints a line every ten seconds and at each evaluation instead.
+
+    console, clock: see `LiveOutput`.
+    """
+
+    def __init__(self, console: Any = None, clock: Callable[[], float] = time.monotonic):
+        super().__init__(console, clock)
         self._state = _State()
-        self._next = 0.0
 
     def __call__(self, event: Event) -> None:
         now = self._clock()
@@ -99,13 +124,8 @@ class Progress:
                 self._draw(now)
             else:
                 self._console.print(title)
-                if self._console.is_terminal:
-                    from rich.live import Live
-
-                    # Redrawn by events and not by a thread: training never shares its cores with the bar.
-                    self._live = Live(console=self._console, auto_refresh=False, transient=False)
-                    self._live.start()
-                else:
+                self._begin()
+                if self._live is None:
                     self._next = now + LINE_SECONDS
         elif isinstance(event, Warned):
             self._console.print(f"[yellow]step {event.step:,}: {_escape(event.message)}[/]")
@@ -140,12 +160,6 @@ class Progress:
             for name, text in self._state.facts(now):
                 grid.add_row(Text(f"{name:>10}", style="dim"), Text(text))
             self._live.update(Group(bar, grid) if self._state.total else grid, refresh=True)
-
-    def close(self) -> None:
-        """Give the terminal back. May be called twice."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
 
 
 class Table:

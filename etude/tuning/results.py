@@ -7,7 +7,7 @@ import csv
 import io
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -155,15 +155,20 @@ def _tried(results: Sequence[Result]) -> list[Result]:
 
 def _written(results: Sequence[Result], path: Path) -> Path:
     names = list(results[0].values) if results else []
-    text = io.StringIO()
-    writer = csv.writer(text)
-    writer.writerow(["rank", *names, "score", "low", "high", "seeds", "steps", "status", "directories"])
+    rows: list[list[Any]] = [["rank", *names, "score", "low", "high", "seeds", "steps", "status", "directories"]]
     for rank, each in enumerate(results, 1):
         seeds = " ".join(str(trial.genome.seed) for trial in each.trials)
         runs = " ".join(directory.name for directory in each.directories)
-        writer.writerow(
+        rows.append(
             [rank, *each.values.values(), each.score, each.low, each.high, seeds, each.steps, each.status, runs]
         )
+    return write_csv(path, rows)
+
+
+def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> Path:
+    """Write rows as comma-separated values; returns the path."""
+    text = io.StringIO()
+    csv.writer(text).writerows(rows)
     with replacing(path) as file:
         file.write(text.getvalue().encode())
     return path

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from etude.agent import Agent
 from etude.base.errors import CheckpointError, ConfigError
@@ -187,8 +187,10 @@ class Study(ManyRuns):
             "search": to_json(self.search),
         }
 
+    _made_by = "etude.Study(...)"
+
     @classmethod
-    def load(cls, folder: str | PathLike[str], *, trust: bool = False, **given: Any) -> Study:
+    def load(cls, folder: str | PathLike[str], *, trust: bool = False, **given: Any) -> Self:
         """The study in a folder, ready to go on.
 
         trust: import the environment that it names, also where you did not make the study on this machine; else
@@ -198,19 +200,23 @@ class Study(ManyRuns):
         """
         lines, _ = read_lines(Path(folder) / NAME)
         if not lines or "study" not in lines[0]:
-            raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.Study(...).")
+            raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: {cls._made_by}.")
         held = lines[0]["study"]
         stored = {name: value for name, value in given.items() if name not in (*NOT_STORED, *OF_TRAINING)}
         experiment = experiment_from(held, stored, trust)
         plan = plan_in(lines)
-        asked = {"steps": plan.steps, "trials": plan.configurations, "seeds": plan.seeds, "seed": plan.seed}
-        training = trained_as_before(plan, given)
-        parts = {
+        asked, training = cls._asked(held, plan, given, folder), trained_as_before(plan, given)
+        return cls(**{**asked, **experiment, "training": training, **given, "folder": folder})
+
+    @classmethod
+    def _asked(cls, held: Line, plan: StudyPlan, given: Mapping[str, Any], folder: Any) -> dict[str, Any]:
+        """The arguments of the study in a folder that say how it searches, from its header and its plan."""
+        return {
+            "steps": plan.steps, "trials": plan.configurations, "seeds": plan.seeds, "seed": plan.seed,
             "space": space_given(held["space"]),
             "scheduler": given.get("scheduler") or part_of(held, "scheduler", SCHEDULERS, folder),
             "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
-        }
-        return cls(**{**asked, **parts, **experiment, "training": training, **given, "folder": folder})
+        }  # fmt: skip
 
     # -- what there is -------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
-import io
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +20,6 @@ from etude.agent import Agent
 from etude.base.cores import usable_cores
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Event, Finished, Warned
-from etude.checkpoint import replacing
 from etude.checkpoint.config_json import to_json
 from etude.checkpoint.plain import read_object
 from etude.checkpoint.run_directory import RunDirectory
@@ -37,9 +34,10 @@ from etude.training.description import RunDescription
 from etude.training.schedule import whole_number
 from etude.tuning.executors import Executor, ManyRuns, ProcessExecutor, SerialExecutor
 from etude.tuning.journal import described_trials, difference, folder_of, header, locked, preset_steps
+from etude.tuning.results import RESULTS, write_csv
 from etude.tuning.segment import Ended, Noted, Segment, SegmentFailed, SegmentRuns
 
-CSV, PICTURE = "results.csv", "curves.png"
+PICTURE = "curves.png"
 
 
 @dataclass(frozen=True)
@@ -140,18 +138,14 @@ class SweepResult:
 
     def write(self) -> list[Path]:
         """Write `results.csv`, and `curves.png` where there is something to draw; returns their paths."""
-        text = io.StringIO()
-        writer = csv.writer(text)
-        writer.writerow(["seed", "return", "directory", "failed"])
+        rows: list[list[Any]] = [["seed", "return", "directory", "failed"]]
         for seed in self.seeds:
-            value = self.returns.get(seed, "")
-            writer.writerow([seed, value, self.directory(seed).name, self.failed.get(seed, "")])
-        with replacing(self.folder / CSV) as file:
-            file.write(text.getvalue().encode())
+            rows.append([seed, self.returns.get(seed, ""), self.directory(seed).name, self.failed.get(seed, "")])
+        written = write_csv(self.folder / RESULTS, rows)
         if not self.series:
-            return [self.folder / CSV]
+            return [written]
         self.plot()
-        return [self.folder / CSV, self.folder / PICTURE]
+        return [written, self.folder / PICTURE]
 
 
 ROOT = Path("sweeps")  # where sweeps go whose folder is not given

@@ -20,7 +20,7 @@ from etude.agent import Agent
 from etude.base import checks, trees
 from etude.base.checks import Stored
 from etude.base.data import Batch
-from etude.base.errors import CheckpointError, ConfigError
+from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
 from etude.engines.activations import ActivationSample, in_numpy
@@ -47,10 +47,10 @@ from etude.tuning.evolution.structure import (
     shape_of,
 )
 from etude.tuning.evolution.transfer import MEASURED, transfer
-from etude.tuning.journal import NAME, described_trials, experiment_from, plan_in, preset_steps, read_lines
+from etude.tuning.journal import described_trials, preset_steps
 from etude.tuning.segment import TrialTraining, trial_folder
-from etude.tuning.study import Study, trained_as, trained_as_before
-from etude.tuning.trial import Copy, Decision, Genome, Go, New, Stop, StudyState, Trial, failures, lineage
+from etude.tuning.study import Study, trained_as
+from etude.tuning.trial import Copy, Decision, Genome, Go, New, Stop, StudyPlan, StudyState, Trial, failures, lineage
 
 FAILED = -math.inf  # the fitness of a member that diverged or failed
 
@@ -411,27 +411,20 @@ class Evolution(Study):
             ),
         )  # fmt: skip
 
+    _made_by = "etude.evolve(...)"
+
     @classmethod
-    def load(cls, folder: str | PathLike[str], *, trust: bool = False, **given: Any) -> Evolution:
-        """The evolution in a folder, ready to go on; see `Study.load`."""
-        lines, _ = read_lines(Path(folder) / NAME)
-        if not lines or "study" not in lines[0]:
-            raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: etude.evolve(...).")
-        held = lines[0]["study"]
+    def _asked(cls, held: dict[str, Any], plan: StudyPlan, given: Mapping[str, Any], folder: Any) -> dict[str, Any]:
         if held["scheduler"].get("class") != Generations.__name__:
             raise ConfigError(
                 f"The study in {folder} is no evolution. Go on with it by etude.Study.load(folder).run() (etude "
                 f"tune --resume {folder})."
             )
-        scheduler, plan = from_json(Generations, held["scheduler"], KNOWN), plan_in(lines)
-        training = trained_as_before(plan, given)
-        again = {name: value for name, value in given.items() if name not in ("jobs", "executor")}
-        asked = {
-            "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps, "target": training.target,
+        scheduler = from_json(Generations, held["scheduler"], KNOWN)
+        return {
+            "population": len(plan.seeds), "every": scheduler.every, "steps": plan.steps,
             "mutations": scheduler.mutations, "tournament": scheduler.tournament, "seed": plan.seed,
-            "training": training,
         }  # fmt: skip
-        return cls(**{**asked, **experiment_from(held, again, trust), **given, "folder": folder})
 
     @property
     def generation(self) -> int:
