@@ -68,6 +68,13 @@ def counts(config: Any, *fields: str) -> None:
             _refuse(config, field, "a whole number of at least 1")
 
 
+def whole_number(name: str, value: Any, least: int = 1, of: str = "", none: bool = False) -> None:
+    """An argument that is a whole number of at least `least`. of: how the message goes on. none: or None."""
+    if not (none and value is None or type(value) is int and value >= least):
+        end = ", or None" if none else of
+        raise ConfigError(f"{name} = {value!r}; expected a whole number of at least {least}{end}.")
+
+
 def positive(config: Any, *fields: str) -> None:
     """Numbers, or schedules, above 0."""
     for field in fields:

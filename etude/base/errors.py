@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 _OPTIONS = re.compile(r" \((?:etude [^()]*)?--[a-z][^()]*\)")
@@ -95,3 +96,12 @@ class MissingExtra(EtudeError, ImportError):
 
     def __init__(self, what: str, extra: str):
         super().__init__(f"{what} needs an optional dependency. Install it with: pip install 'etude[{extra}]'")
+
+
+@contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """Imports of optional dependencies: MissingExtra where they are not installed."""
+    try:
+        yield
+    except ImportError as error:
+        raise MissingExtra(what, extra) from error

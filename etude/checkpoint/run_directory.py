@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
-from etude.base.errors import CheckpointError, ConfigError, MissingExtra, UntrustedError
+from etude.base.errors import CheckpointError, ConfigError, UntrustedError, needing
 from etude.base.stacks import answer_requests
 from etude.checkpoint import plain
 from etude.checkpoint.old_names import present_config
@@ -303,10 +303,8 @@ def from_hub(path: Path) -> Path:
     found = _NAME.fullmatch(given)
     if found is None:
         raise ConfigError(f"{given!r} names nothing on the hub; expected hub:OWNER/NAME, or hub:OWNER/NAME@REVISION.")
-    try:
+    with needing(f"Loading {given}", "hub"):
         import huggingface_hub
-    except ImportError:
-        raise MissingExtra(f"Loading {given}", "hub") from None
     try:
         return Path(huggingface_hub.snapshot_download(found[1], revision=found[2], allow_patterns=FILES))
     except Exception as problem:  # of whatever class: of HTTP, of the system, of names

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, needing
 from etude.cli.options import parse, split_positionals, takes
 from etude.cli.output import say
 
@@ -45,12 +45,10 @@ def main(arguments: Sequence[str]) -> int:
             "environment variable ETUDE_TOKEN, or listen at 127.0.0.1."
         )
     board = RunBoard([Path(name) for name in names] or [ROOT])
-    try:
+    with needing("etude board", "serve"):
         import uvicorn
 
         from etude.board.server import application
-    except ImportError as error:
-        raise MissingExtra("etude board", "serve") from error
     try:
         listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete
 
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, needing
 
-try:
+with needing("Connect Four", "multiagent"):
     from pettingzoo import AECEnv
     from pettingzoo.classic import connect_four_v3
-except ImportError:
-    raise MissingExtra("Connect Four", "multiagent") from None
 
 ROWS, COLUMNS, LINE = 6, 7, 4
 AGENTS = ("player", "opponent")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from etude.base.errors import MissingExtra
+from etude.base.errors import needing
 
 
 def speaker_listener() -> Any:
@@ -12,8 +12,6 @@ def speaker_listener() -> Any:
 
     Lowe et al. 2017, arXiv:1706.02275. Raises MissingExtra without mpe2.
     """
-    try:
+    with needing("The speaker and the listener", "multiagent"):
         from mpe2 import simple_speaker_listener_v4
-    except ImportError:
-        raise MissingExtra("The speaker and the listener", "multiagent") from None
     return simple_speaker_listener_v4.parallel_env(max_cycles=25)

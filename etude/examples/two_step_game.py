@@ -7,12 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from gymnasium import spaces
 
-from etude.base.errors import MissingExtra
+from etude.base.errors import needing
 
-try:
+with needing("The two-step game", "multiagent"):
     from pettingzoo import ParallelEnv
-except ImportError:
-    raise MissingExtra("The two-step game", "multiagent") from None
 
 PAYOFFS = {1: np.full((2, 2), 7.0), 2: np.array([[0.0, 1.0], [1.0, 8.0]])}  # by the second state and both actions
 

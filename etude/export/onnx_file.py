@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
-from etude.base.errors import ConfigError, MissingExtra, NetworkError
+from etude.base.errors import ConfigError, NetworkError, needing
 from etude.base.files import replacing
 from etude.export.policy import ExportedPolicy, exported, title
 from etude.ops.tracing import Traced, steps
@@ -31,10 +31,8 @@ class OnnxModel:
     """An ONNX model of the steps of a policy. Inputs and outputs have the names of the policy's."""
 
     def __init__(self, policy: ExportedPolicy, about: str):
-        try:
+        with needing("onnx", "export"):
             import onnx
-        except ImportError as problem:
-            raise MissingExtra("onnx", "export") from problem
         self._helper, self._to_tensor = onnx.helper, onnx.numpy_helper.from_array
         self._nodes: list[Any] = []
         self._constants: list[Any] = []
@@ -303,10 +301,8 @@ _EMITTED: dict[str, Emit] = {
 
 def check(policy: ExportedPolicy, model: bytes) -> None:
     """Raise NetworkError where onnxruntime does not compute what etude does."""
-    try:
+    with needing("onnx", "export"):
         import onnxruntime
-    except ImportError as problem:
-        raise MissingExtra("onnx", "export") from problem
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])

@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.errors import MissingExtra
+from etude.base.errors import needing
 from etude.base.files import replacing
 from etude.export.policy import exported
 
 
 def write(run: Any, path: Path) -> None:
     """Write the file, or one for each agent into a folder."""
-    try:
+    with needing("torch", "torch"):
         from etude.engines.torch_program import save
-    except ImportError as problem:
-        raise MissingExtra("torch", "torch") from problem
     for place, policy in exported(run, path, ".pt2").items():
         with replacing(place) as file:
             save(policy.trace(), policy.examples(2, np.random.default_rng(0)), file)

@@ -10,6 +10,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.spaces import Discrete, Text
 
+from etude.base import checks
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError, SpaceError
 from etude.base.spaces import ACTION_MASK, Tokens
@@ -53,8 +54,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             raise ConfigError(f"TokenEnvironment takes an environment whose spaces are Text; got {said} and {heard}.")
         if context is None:
             context = (env.metadata or {}).get(CONTEXT, DEFAULT_CONTEXT)
-        if type(context) is not int or context < 1:
-            raise ConfigError(f"TokenEnvironment: context = {context!r}; expected a whole number of at least 1.")
+        checks.whole_number("TokenEnvironment: context", context)
         self.tokenizer: Tokenizer = tokenizer or Characters(said.character_set | heard.character_set)
         self._said, self._slide, self._end = said, slide, self.tokenizer.special.get(END, -1)
         self._masked = masked

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from etude.base import checks
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, needing
 from etude.language.tokens import HuggingFace
 
 DTYPES = ("float32", "bfloat16", "float16")
@@ -75,10 +75,8 @@ class Pretrained:
             return path
         if Path(self.model).is_absolute() or self.model.startswith(".") or self.model.count("/") > 1:
             raise ConfigError(f"Pretrained: there is no folder {self.model!r}.")
-        try:
+        with needing("language.Pretrained", "llm"):
             import huggingface_hub
-        except ImportError:
-            raise MissingExtra("language.Pretrained", "llm") from None
         try:
             return Path(huggingface_hub.hf_hub_download(self.model, name, revision=self.revision))
         except Exception as problem:  # of many kinds: of the network, of names, of rights

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from etude.base.errors import ConfigError, MissingExtra, SpaceError
+from etude.base.errors import ConfigError, SpaceError, needing
 
 PAD, END = "pad", "end"  # what fills places without a token, and the token that ends what an agent says
 SHOWN = 60  # characters of a text in a message
@@ -61,10 +61,8 @@ class HuggingFace:
     """
 
     def __init__(self, given: Any, end: str, pad: str | None = None):
-        try:
+        with needing("language.HuggingFace", "language"):
             from tokenizers import Tokenizer as Given
-        except ImportError:
-            raise MissingExtra("language.HuggingFace", "language") from None
         if isinstance(given, str | Path):
             if not Path(given).is_file():
                 raise ConfigError(f"language.HuggingFace: there is no file {str(given)!r}; give a tokenizer.json.")

@@ -82,8 +82,7 @@ class Alternate:
     order: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if type(self.every) is not int or self.every < 1:
-            raise ConfigError(f"Alternate: every = {self.every!r}; expected a whole number of at least 1.")
+        checks.whole_number("Alternate: every", self.every)
         if self.order is not None:
             object.__setattr__(self, "order", _names_in("Alternate: order", self.order))
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.errors import DataError, MissingExtra
+from etude.base.errors import DataError, needing
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.layout import (
@@ -199,8 +199,6 @@ def _bytes(dataset: Any, path: Path, name: str, image: bool) -> int:
 
 def library() -> Any:
     """h5py; MissingExtra where it is not installed."""
-    try:
+    with needing("Reading and writing HDF5 files", "offline"):
         import h5py
-    except ImportError:
-        raise MissingExtra("Reading and writing HDF5 files", "offline") from None
     return h5py

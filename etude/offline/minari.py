@@ -19,7 +19,7 @@ import gymnasium as gym
 import numpy as np
 
 from etude.base import spaces as spaces_
-from etude.base.errors import DataError, MissingExtra
+from etude.base.errors import DataError, needing
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, parts
 from etude.offline import hdf5
 from etude.offline.blocks import EpisodeBlock
@@ -176,10 +176,8 @@ def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg:
 
 def _decoded(frames: np.ndarray, space: Space, where: str) -> np.ndarray:
     """JPEG images [L, bytes] as pixels."""
-    try:
+    with needing("Reading JPEG images", "offline"):
         from PIL import Image
-    except ImportError:
-        raise MissingExtra("Reading JPEG images", "offline") from None
     found = np.empty((len(frames), *(space.shape or ())), np.uint8)
     for i, frame in enumerate(frames):
         try:

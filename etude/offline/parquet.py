@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base.errors import DataError, MissingExtra
+from etude.base.errors import DataError, needing
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
 from etude.offline.layout import (
@@ -382,10 +382,8 @@ def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> Any:
 
 
 def library() -> tuple[Any, Any]:
-    try:
+    with needing("Reading and writing Parquet files", "offline"):
         import pyarrow
         import pyarrow.compute
         import pyarrow.parquet as pq
-    except ImportError:
-        raise MissingExtra("Reading and writing Parquet files", "offline") from None
     return pyarrow, pq

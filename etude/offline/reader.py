@@ -19,7 +19,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.data import Episode
-from etude.base.errors import ConfigError, DataError, MissingExtra
+from etude.base.errors import ConfigError, DataError, needing
 from etude.base.spaces import Spaces, zeros
 from etude.offline import minari
 from etude.offline.blocks import split
@@ -181,10 +181,8 @@ def _minari_folder(name: str) -> Path | None:
 
 
 def _fsspec() -> Any:
-    try:
+    with needing("Reading remote data", "remote"):
         import fsspec
-    except ImportError:
-        raise MissingExtra("Reading remote data", "remote") from None
     return fsspec
 
 

@@ -10,6 +10,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from etude.base import checks
 from etude.base.errors import ConfigError, DataError
 from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular
 from etude.offline.parquet import arrays_of, library
@@ -85,8 +86,8 @@ def with_ends(arrays: Arrays, ends: Any, most: int | None, file: str) -> Arrays:
     ends: the name of a column, or the numbers [M]: flags, 1 where episodes end, or the numbers of episodes. most: steps
         that an episode takes at most; with 1, each row is an episode, which terminates where there are no `terminals`.
     """
-    if most is not None and (type(most) is not int or most < 1):
-        raise ConfigError(f"max_episode_steps = {most!r}; expected a whole number of at least 1.")
+    if most is not None:
+        checks.whole_number("max_episode_steps", most)
     if "timeouts" in arrays or "rewards" not in arrays:
         if ends is not None or most is not None:
             raise ConfigError(f"{file} has its own 'timeouts'. Leave episode_ends= and max_episode_steps= out.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, needing
 from etude.base.events import Evaluated, Warned
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
@@ -19,10 +19,8 @@ from etude.tuning.journal import described_trials, preset_steps
 from etude.tuning.space import Space
 from etude.tuning.trial import StudyPlan, evaluate_every
 
-try:
+with needing("etude.ray", "ray"):
     from ray import tune
-except ImportError as error:
-    raise MissingExtra("etude.ray", "ray") from error
 
 __all__ = ["Trainable"]
 

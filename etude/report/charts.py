@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from etude.base.errors import MissingExtra
+from etude.base.errors import needing
 from etude.base.events import Event, Started
 from etude.report.records import SAMPLES, MetricsRecorder, distributions, scalars
 
@@ -69,10 +69,8 @@ class WandB:
     """
 
     def __init__(self, every: int = 1000, **options: Any):
-        try:
+        with needing("The Weights & Biases reporter", "wandb"):
             self._wandb = importlib.import_module("wandb")
-        except ImportError as error:
-            raise MissingExtra("The Weights & Biases reporter", "wandb") from error
         self._recorder = MetricsRecorder(every, distributions=True)
         self._options = options
         self._run: Any = None

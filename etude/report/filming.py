@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.base import checks
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Collected, Finished, Learned, Sampled, Started
 from etude.base.spaces import Tokens, describe, leaves
@@ -276,8 +277,7 @@ class _Shown(Callback):
 
     def __init__(self, every: int, max_steps: int, seed: int, task: Any, **numbers: int):
         for name, value in {"every": every, "max_steps": max_steps, **numbers}.items():
-            if type(value) is not int or value < 1:
-                raise ConfigError(f"{type(self).__name__}: {name} = {value!r}; expected a whole number of at least 1.")
+            checks.whole_number(f"{type(self).__name__}: {name}", value)
         self.every: int = every
         self.max_steps: int = max_steps
         self.seed: int = seed

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base import trees
+from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.events import Finished, Started
@@ -37,8 +37,7 @@ class Plasticity(Callback):
 
     def __init__(self, every: int = 1_000, tau: float = 0.025, delta: float = 0.01, rows: int = 512):
         for name, count in {"every": every, "rows": rows}.items():
-            if type(count) is not int or count < 1:
-                raise ConfigError(f"Plasticity: {name} = {count!r}; expected a whole number of at least 1.")
+            checks.whole_number(f"Plasticity: {name}", count)
         for name, part in {"tau": tau, "delta": delta}.items():
             if not 0 <= part < 1:
                 raise ConfigError(f"Plasticity: {name} = {part!r}; expected a number from 0 to below 1.")

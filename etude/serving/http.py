@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base.errors import ConfigError, MissingExtra, SpaceError
+from etude.base.errors import ConfigError, SpaceError, needing
 from etude.base.spaces import Dict, Space, Tuple, describe, leaves, parts, to_json
 from etude.base.trees import Tree
 from etude.envs.observations import is_text
@@ -315,10 +315,8 @@ class HttpServer:
         self._second = 0
         self._idle: dict[Any, tuple[Any, float]] = {}  # the last request of connections that wait, and since when
         self._started = threading.Event()
-        try:
+        with needing("A run on what clients play", "serve"):
             import uvicorn
-        except ImportError as error:
-            raise MissingExtra("A run on what clients play", "serve") from error
         self._socket = _listening(address.host, address.port)
         try:
             config = uvicorn.Config(

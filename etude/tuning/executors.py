@@ -9,6 +9,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, Protocol, Self
 
+from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.training.callbacks import as_list
@@ -177,8 +178,7 @@ class ProcessExecutor:
     def __init__(
         self, jobs: int, *, devices: Sequence[str] | None = None, restarts: int = RESTARTS, patience: float = PATIENCE
     ):
-        if type(jobs) is not int or jobs < 1:
-            raise ConfigError(f"jobs = {jobs!r}; expected a whole number of at least 1: trials at a time.")
+        checks.whole_number("jobs", jobs, of=": trials at a time")
         if restarts < 0 or patience <= 0:
             raise ConfigError(f"restarts = {restarts}, patience = {patience}; expected 0 or more, and above 0.")
         self.jobs: int = jobs

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from etude.base import checks
-from etude.base.errors import ConfigError, MissingExtra
+from etude.base.errors import ConfigError, needing
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import to_json
 from etude.tuning.space import Choices, LogInterval, Space, with_values
@@ -389,7 +389,5 @@ def _quiet(optuna: Any) -> Iterator[None]:
 
 
 def _optuna() -> Any:
-    try:
+    with needing("OptunaSearch", "optuna"):
         return importlib.import_module("optuna")
-    except ImportError as error:
-        raise MissingExtra("OptunaSearch", "optuna") from error

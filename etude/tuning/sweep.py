@@ -17,6 +17,7 @@ import numpy as np
 
 import etude.checkpoint as checkpoint
 from etude.agent import Agent
+from etude.base import checks
 from etude.base.cores import usable_cores
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Event, Finished, Warned
@@ -334,8 +335,7 @@ def _described(algorithm: Any, env: Any, further: dict[str, Any]) -> RunDescript
 def _processes(asked: int | None, seeds: int, device: str) -> int:
     if asked is None:
         return min(1 if device.startswith("cuda") else usable_cores(), seeds)
-    if type(asked) is not int or asked < 1:
-        raise ConfigError(f"processes = {asked!r}; expected a whole number of at least 1, or None.")
+    checks.whole_number("processes", asked, of=", or None")
     return min(asked, seeds)
 
 

@@ -383,18 +383,15 @@ class Evolution(Study):
         training: TrialTraining | None = None,
         **further: Any,
     ):
-        if type(population) is not int or population < 2:
-            raise ConfigError(f"population = {population!r}; expected a whole number of at least 2 members.")
-        if type(every) is not int or every < 1:
-            raise ConfigError(f"every = {every!r}; expected a whole number of at least 1, in environment steps.")
+        checks.whole_number("population", population, 2, " members")
+        checks.whole_number("every", every, of=", in environment steps")
         training = training or TrialTraining(evaluate_episodes=EPISODES)
         training, jobs = trained_as("Evolution", training, further.pop("jobs", 1), further)
         folder = further.pop("folder", None)
         made = described_trials(algorithm, env, further)
         if steps is None:
             steps = preset_steps(made) or DEFAULT_GENERATIONS * every
-        if type(steps) is not int or steps < 1:
-            raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1, in steps of a member.")
+        checks.whole_number("steps", steps, of=", in steps of a member")
         every = min(every, steps)
         rng = generator(seed, "population")
         seeds: list[int] = []

@@ -19,7 +19,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from etude.base import trees
+from etude.base import checks, trees
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, NumericalError
 from etude.base.events import Collected
@@ -141,8 +141,7 @@ class Ramp:
     updates: int
 
     def __post_init__(self) -> None:
-        if type(self.updates) is not int or self.updates < 2:
-            raise ConfigError(f"N = {self.updates!r}; expected a whole number of at least 2: updates of the ramp.")
+        checks.whole_number("N", self.updates, 2, ": updates of the ramp")
         numbers = all(isinstance(rate, int | float) and math.isfinite(rate) for rate in (self.start, self.end))
         if not numbers or not 0 < self.start < self.end:
             raise ConfigError(
@@ -314,8 +313,7 @@ def steps_of_run(train_loss: Any, pool_network: bool, strategy: Any, options: di
             "and devices; give steps, or episodes."
         )
     steps = options.get("steps", default)
-    if type(steps) is not int or steps < 1:
-        raise ConfigError(f"steps = {steps!r}; expected a whole number of at least 1: environment steps.")
+    checks.whole_number("steps", steps, of=": environment steps")
     return steps
 
 
@@ -423,10 +421,8 @@ class LRFinder:
         environment are raised, after the agent is restored.
         """
         record = RampRecord(Ramp(start_lr, end_lr, N))
-        if type(window_size) is not int or window_size < 2:
-            raise ConfigError(f"window_size = {window_size!r}; expected a whole number of at least 2: episodes.")
-        if episodes is not None and (type(episodes) is not int or episodes < 1):
-            raise ConfigError(f"episodes = {episodes!r}; expected a whole number of at least 1, or None.")
+        checks.whole_number("window_size", window_size, 2, ": episodes")
+        checks.whole_number("episodes", episodes, none=True)
         if isinstance(self.agent, Run):
             steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
             follow_ramp_with_run(self.agent, record, episodes, steps)
@@ -462,8 +458,7 @@ class LRFinder:
 
     def reward_change(self, sma: int = 1) -> np.ndarray:
         """[n], the mean change of `reward_curve` per update over the last `sma` updates; 0 for the first ones."""
-        if type(sma) is not int or sma < 1:
-            raise ConfigError(f"sma = {sma!r}; expected a whole number of at least 1: updates.")
+        checks.whole_number("sma", sma, of=": updates")
         curve = self.reward_curve
         change = np.zeros(len(curve))
         change[sma:] = (curve[sma:] - curve[:-sma]) / sma

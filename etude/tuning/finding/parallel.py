@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import cloudpickle
 
+from etude.base import checks
 from etude.base.cores import usable_cores
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Collected, Learned
@@ -281,8 +282,7 @@ class ParallelFinder:
         if metrics not in ("reward", "loss"):
             raise ConfigError(f'metrics = {metrics!r}; expected "reward" or "loss".')
         for name, number in (("episodes", episodes), ("jobs", jobs)):
-            if number is not None and (type(number) is not int or number < 1):
-                raise ConfigError(f"{name} = {number!r}; expected a whole number of at least 1, or None.")
+            checks.whole_number(name, number, none=True)
         if jobs is None:
             jobs = min(len(self.agents), usable_cores())
         if strategy is not None:
