@@ -8,10 +8,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from etude.base.errors import ConfigError, needing
-from etude.cli.options import parse, split_positionals, takes
+from etude.cli.options import takes, with_names
 from etude.cli.output import say
 
 SEVERAL_PAGES = 100  # connections at a time
@@ -31,8 +30,7 @@ class BoardOptions:
 
 def main(arguments: Sequence[str]) -> int:
     """Answer browsers until Ctrl-C."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(BoardOptions, rest, "board RUNS...")
+    names, options = with_names(BoardOptions, arguments, "board RUNS...")
     from etude.board.runs import RunBoard
     from etude.checkpoint.run_directory import ROOT
     from etude.serving.clients import address_of, is_loopback

@@ -6,9 +6,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
-from etude.cli.options import one_run, parse, split_positionals, takes
+from etude.cli.options import takes, with_path
 from etude.cli.output import say
 from etude.export import FORMATS
 
@@ -29,9 +29,7 @@ class Export:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the files."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(Export, rest, "export RUN")
-    path = one_run(names, "export")
+    path, options = with_path(Export, arguments, "export")
     from etude.cli.runs import trained
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from etude.cli.options import one_run, parse, run_arguments, split_positionals, takes
+from etude.cli.options import run_arguments, takes, with_path
 from etude.cli.output import next_commands, say
 
 
@@ -29,9 +29,7 @@ class Import:
 
 def main(arguments: Sequence[str]) -> int:
     """Read the model, and say where the run is."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(Import, rest, "import MODEL")
-    path = one_run(names, "import", "MODEL")
+    path, options = with_path(Import, arguments, "import", "MODEL")
     from etude.checkpoint.run_directory import RunDirectory
     from etude.importing import read_model
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from etude.base.errors import ConfigError
 from etude.base.files import holder
 from etude.base.spaces import describe
 from etude.base.stacks import descendants, here, holds, stacks_of
-from etude.cli.options import environment_arguments, one_run, parse, split_positionals, takes
+from etude.cli.options import environment_arguments, parse, takes, with_names, with_path
 from etude.cli.output import ENGINES, rows, say, version
 from etude.report.filming import has_display
 from etude.report.terminal import printable
@@ -117,8 +117,7 @@ class CheckEnv:
 
 def check_env(arguments: Sequence[str]) -> int:
     """Print the findings."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(CheckEnv, rest, "check-env ENV")
+    names, options = with_names(CheckEnv, arguments, "check-env ENV")
     if len(names) != 1:
         raise ConfigError(f"check-env takes one environment; got {len(names)}. Usage: etude check-env module:callable")
     from etude.envs.check import check_environment
@@ -142,11 +141,9 @@ class Stacks:
 
 def stacks(arguments: Sequence[str]) -> int:
     """Ask, and print."""
-    names, rest = split_positionals(arguments)
-    options: Stacks = parse(Stacks, rest, "stacks RUN")
+    path, options = with_path(Stacks, arguments, "stacks")
     if sys.platform != "linux":
         raise ConfigError(f"etude stacks reads /proc, which {sys.platform} does not have; it works on Linux.")
-    path = one_run(names, "stacks")
     process = _trainer_of(path)
     stacks = stacks_of(process, options.seconds)
     if stacks is None:
@@ -200,8 +197,7 @@ class Data:
 
 def data(arguments: Sequence[str]) -> int:
     """Print the description."""
-    names, rest = split_positionals(arguments)
-    options: Data = parse(Data, rest, "data SOURCE")
+    names, options = with_names(Data, arguments, "data SOURCE")
     if not names:
         raise ConfigError("data takes what to read: a file, a folder or a pattern. Usage: etude data FOLDER")
     from etude.envs import action_space_of, examine

@@ -421,6 +421,18 @@ def split_positionals(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return list(arguments[:count]), list(arguments[count:])
 
 
+def with_names(options: Any, arguments: Sequence[str], command: str) -> tuple[list[str], Any]:
+    """(what stands before the options, these as `parse` reads them). command: with what it takes, such as RUNS..."""
+    names, rest = split_positionals(arguments)
+    return names, parse(options, rest, command)
+
+
+def with_path(options: Any, arguments: Sequence[str], command: str, kind: str = "RUN") -> tuple[Path, Any]:
+    """(the one path before the options, these); see `one_run`."""
+    names, given = with_names(options, arguments, f"{command} {kind}")
+    return one_run(names, command, kind), given
+
+
 def one_run(names: list[str], command: str, kind: str = "RUN") -> Path:
     """The path that a command was given; raises ConfigError where it is not one. kind: of what."""
     if len(names) != 1:

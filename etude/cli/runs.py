@@ -15,7 +15,7 @@ import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.run_directory import read_run
-from etude.cli.options import OfTrained, explorer, one_run, parse, split_positionals, takes, task
+from etude.cli.options import OfTrained, explorer, takes, task, with_names, with_path
 from etude.cli.output import in_colour, rows, say
 from etude.estimation import EstimateRequest, Estimator, FQEConfig
 from etude.report.filming import has_display, render_without_display
@@ -84,9 +84,7 @@ class Evaluate(OfTrained):
 
 def evaluate(arguments: Sequence[str]) -> int:
     """Print the returns."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(Evaluate, rest, "evaluate RUN")
-    path = one_run(names, "evaluate")
+    path, options = with_path(Evaluate, arguments, "evaluate")
 
     if options.agent is not None:
         own = own_agent(path, options.agent)
@@ -114,9 +112,7 @@ class Watch(OfTrained):
 
 def watch(arguments: Sequence[str]) -> int:
     """Play."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(Watch, rest, "watch RUN")
-    path = one_run(names, "watch")
+    path, options = with_path(Watch, arguments, "watch")
     if not has_display():
         render_without_display()  # before the environment is imported
     _watch(path, options)
@@ -173,8 +169,7 @@ class Plot:
 
 def plot(arguments: Sequence[str]) -> int:
     """Draw, and say where."""
-    paths, rest = split_positionals(arguments)
-    options: Plot = parse(Plot, rest, "plot RUN...")
+    paths, options = with_names(Plot, arguments, "plot RUN...")
     if len(paths) == 1 and (episodes := episodes_of(Path(paths[0]))) is not None:
         output = options.output or Path(paths[0]).with_suffix(f".{options.format or 'png'}")
         draw_episodes(episodes, output)
@@ -252,9 +247,7 @@ class EstimateOptions(OfTrained):
 
 def estimate(arguments: Sequence[str]) -> int:
     """Print the estimates."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(EstimateOptions, rest, "estimate RUN")
-    path = one_run(names, "estimate")
+    path, options = with_path(EstimateOptions, arguments, "estimate")
     from etude.report.plots import draw_estimates
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:

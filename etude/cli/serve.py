@@ -12,7 +12,7 @@ from typing import Any
 
 from etude.base.errors import ConfigError
 from etude.checkpoint.run_directory import RunDirectory
-from etude.cli.options import parse, split_positionals, takes
+from etude.cli.options import takes, with_names
 from etude.cli.output import say
 
 
@@ -32,8 +32,7 @@ class Serve:
 
 def main(arguments: Sequence[str]) -> int:
     """Answer until Ctrl-C."""
-    names, rest = split_positionals(arguments)
-    options: Any = parse(Serve, rest, "serve RUNS...")
+    names, options = with_names(Serve, arguments, "serve RUNS...")
     if not names:
         raise ConfigError("serve takes runs; got none. Usage: etude serve RUNS... [options]")
     from etude.serving.clients import Listening

@@ -21,7 +21,7 @@ from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions,
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
 from etude.workers.channel import WorkerChannel, weights_in, weights_size
 from etude.workers.process import Failure
-from etude.workers.supervisor import WorkerSupervisor, split_environments
+from etude.workers.supervisor import Supervised, WorkerSupervisor, split_environments
 
 _SHARED = np.empty(0, np.float32)  # stands for an array that lies in shared memory
 
@@ -184,7 +184,7 @@ class LocalActorLearners(AsyncGradients):
         self._collector.environments.close()
 
 
-class RemoteActorLearners(AsyncGradients):
+class RemoteActorLearners(Supervised, AsyncGradients):
     """Actor-learners in workers, each of which serves the requests for its environments one by one.
 
     make_environments: called in a worker with the indices of its environments. make_actor: called in a worker. Both
@@ -253,10 +253,6 @@ class RemoteActorLearners(AsyncGradients):
         """Send this task with the next rollout that each worker is asked for."""
         self._supervisor.set_task(task)
 
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and why."""
-        return self._supervisor.take_warnings()
-
     def _column_states(self) -> list[dict[str, Any]]:
         parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
         return [column for part in parts for column in part]
@@ -265,10 +261,6 @@ class RemoteActorLearners(AsyncGradients):
         workers = self._supervisor.workers
         requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
         return [number for part in self._supervisor.ask_all(requests) for number in part]
-
-    def close(self) -> None:
-        """End the workers and free the memory they share."""
-        self._supervisor.close()
 
 
 class _GradientServer(EnvironmentServer):

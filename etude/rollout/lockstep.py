@@ -32,7 +32,7 @@ from etude.rollout.rows import EndedEpisodes, Rows, joined
 from etude.rollout.state import notes
 from etude.workers.channel import STEP, Carver, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, ProcessWorker
-from etude.workers.supervisor import WorkerSupervisor, split_environments
+from etude.workers.supervisor import Supervised, WorkerSupervisor, split_environments
 
 # Seconds of a time step for notifications, for all workers together, and in addition for each: benchmarks/stepping.py
 # finds 0.19 ms and 0.03 ms on an idle virtual machine with two cores, which fall asleep; solo_speed.py, with PyTorch
@@ -169,7 +169,7 @@ class _Interrupted(Exception):
     """A worker was replaced; see `_RemoteEnvironments.take_lost`."""
 
 
-class _RemoteEnvironments:
+class _RemoteEnvironments(Supervised):
     """Environments in worker processes, stepped together. `protocols.Environments`.
 
     A step may be taken in two parts, `begin` and `finish`. If a worker was replaced, its open episodes are lost:
@@ -251,14 +251,6 @@ class _RemoteEnvironments:
         lost = [self._of(worker)[i] for worker, (_, lost) in zip(self._workers, answers, strict=True) for i in lost]
         return trees.concatenate([observation for observation, _ in answers]), lost
 
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and why; notes of their environments."""
-        return self._supervisor.take_warnings()
-
-    def close(self) -> None:
-        """End the workers. May be called twice."""
-        self._supervisor.close()
-
     def _of(self, worker: ProcessWorker) -> range:
         """The positions of a worker's environments."""
         return range(worker.columns[0] - self._first, worker.columns[-1] - self._first + 1)
@@ -304,7 +296,7 @@ class _RemoteEnvironments:
         self._positions = ()
 
 
-class LockstepPool(StepsRollout):
+class LockstepPool(Supervised, StepsRollout):
     """Collects with environments in worker processes and an actor in this one. A `protocols.Rollout`. Nothing runs
     ahead.
 
@@ -419,14 +411,6 @@ class LockstepPool(StepsRollout):
     def set_task(self, task: Any) -> None:
         """Give this task to the episodes that begin from the next step on."""
         self._supervisor.set_task(task)
-
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and why."""
-        return self._supervisor.take_warnings()
-
-    def close(self) -> None:
-        """End the workers. May be called twice."""
-        self._supervisor.close()
 
 
 def acting_in_process(

@@ -23,7 +23,7 @@ from etude.rollout.rows import EndedEpisodes, Rows, Template, capacity
 from etude.rollout.state import Ahead, notes
 from etude.workers.channel import BufferRead, Carver, Job, Server, SharedMemory, WorkerChannel, weights_in, weights_size
 from etude.workers.process import Failure, Worker
-from etude.workers.supervisor import WorkerOptions, WorkerSupervisor, split_environments
+from etude.workers.supervisor import Supervised, WorkerOptions, WorkerSupervisor, split_environments
 
 MakeEnvironments = Callable[[list[int]], Environments]  # called in a worker with the indices of its environments
 
@@ -236,7 +236,7 @@ class _ActingServer(EnvironmentServer):
 # -- in the parent -----------------------------------------------------------------------------------------------------
 
 
-class Pool(StepsRollout):
+class Pool(Supervised, StepsRollout):
     """Collects steps in workers, each of which acts for its environments by itself. A `protocols.Rollout`.
 
     As long as no worker fails, any number of workers collects the same steps as `InProcess`, bit for bit.
@@ -319,18 +319,10 @@ class Pool(StepsRollout):
         """Give this task to the episodes that begin from the next request on: after what is collected ahead."""
         self._task = task
 
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and why."""
-        return self._supervisor.take_warnings()
-
     def restore(self, state: dict[str, Any]) -> list[str]:
         """Continue from the state of any rollout; returns notes on episodes that could not be replayed."""
         self._await_pending()
         return super().restore(state)
-
-    def close(self) -> None:
-        """End the workers and free the memory they share. May be called twice."""
-        self._supervisor.close()
 
     def _column_states(self) -> list[dict[str, Any]]:
         self._await_pending()

@@ -23,7 +23,7 @@ from etude.rollout.collector import EpisodeStatistics
 from etude.rollout.pool import PortableActor
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
 from etude.workers.process import Failure
-from etude.workers.supervisor import WorkerOptions, WorkerSupervisor, split_environments
+from etude.workers.supervisor import Supervised, WorkerOptions, WorkerSupervisor, split_environments
 
 
 @dataclass(frozen=True)
@@ -246,7 +246,7 @@ class _PlayRequest(NamedTuple):
     weights: Weights
 
 
-class EvaluationWorkers:
+class EvaluationWorkers(Supervised):
     """Processes that play evaluations, one at a time. Results do not depend on how many they are, nor on when they
     play.
 
@@ -297,10 +297,6 @@ class EvaluationWorkers:
     def warnings(self) -> list[str]:
         """Workers that were replaced since the last call, and why."""
         return [str(text) for text in self._supervisor.take_warnings() if isinstance(text, WorkerWarning)]
-
-    def close(self) -> None:
-        """End the workers; what they play is lost. May be called twice."""
-        self._supervisor.close()
 
 
 class _EvaluationServer(Server):

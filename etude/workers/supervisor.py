@@ -212,6 +212,20 @@ class WorkerSupervisor:
         return self.replace(worker, answer) if isinstance(answer, Failure) else answer
 
 
+class Supervised:
+    """The base of what has supervised workers: passes their warnings on, and ends them with itself."""
+
+    _supervisor: WorkerSupervisor
+
+    def warnings(self) -> list[str]:
+        """Workers that were replaced since the last call, and why; notes of their environments."""
+        return self._supervisor.take_warnings()
+
+    def close(self) -> None:
+        """End the workers, and free the memory that they share. May be called twice."""
+        self._supervisor.close()
+
+
 def split_environments(environments: int | range, workers: int) -> list[list[int]]:
     """The environment indices, split into runs of as equal length as possible. environments: how many there are, or the
     indices of those of this process."""
