@@ -370,9 +370,20 @@ SeedReport = SeedAt | SeedFailed | Noted
 SavedRun = tuple[int, RunDirectory, Path | None]  # a seed, and the checkpoint that it goes on from; None: it begins
 
 
+def seed_folder(folder: str | Path, seed: int) -> Path:
+    """The run directory of a seed."""
+    return Path(folder) / f"seed-{seed:04d}"
+
+
+def is_finished(folder: str | Path, seed: int, steps: int) -> bool:
+    """Whether the run of a seed has taken all its steps."""
+    return max(RunDirectory(seed_folder(folder, seed)).saved(), default=0) >= steps
+
+
 @dataclass(frozen=True)
-class SweepSettings:
-    """What all runs of a sweep have in common: `segment.SegmentSettings`.
+class SweepSettings(SegmentRuns):
+    """What all runs of a sweep have in common, a `segment.SegmentSettings`; and what trains those of one group of seeds
+    after the other, in a process.
 
     made: what makes a run, with a seed of its own. groups: the seeds of each process. steps: environment steps of a
     run. schedule: when runs evaluate and save, the other arguments of `Run.steps`.
@@ -386,36 +397,19 @@ class SweepSettings:
     groups: tuple[tuple[int, ...], ...]
     steps: int
     schedule: Mapping[str, Any]
+    stopped: Callable[[], bool] = lambda: False  # asked after every event; where it is so, the runs are saved and end
 
-    def runs(self, stopped: Callable[[], bool]) -> SeedRuns:
-        """What trains the runs of a group."""
-        return SeedRuns(self, stopped)
+    def runs(self, stopped: Callable[[], bool]) -> SweepSettings:
+        """What trains the runs of a group in this process."""
+        return replace(self, stopped=stopped)
 
     def on(self, device: str) -> SweepSettings:
         """The same on another device."""
         return replace(self, made=self.made.with_execution(device=device))
 
-
-def seed_folder(folder: str | Path, seed: int) -> Path:
-    """The run directory of a seed."""
-    return Path(folder) / f"seed-{seed:04d}"
-
-
-def is_finished(folder: str | Path, seed: int, steps: int) -> bool:
-    """Whether the run of a seed has taken all its steps."""
-    return max(RunDirectory(seed_folder(folder, seed)).saved(), default=0) >= steps
-
-
-class SeedRuns(SegmentRuns):
-    """Trains the runs of one group of seeds after the other. stopped: asked after every event; where it returns True,
-    the runs are saved and end."""
-
-    def __init__(self, settings: SweepSettings, stopped: Callable[[], bool]):
-        self._settings, self._stopped = settings, stopped
-
     def carry_out(self, segment: Segment) -> Iterator[SeedReport | Ended | SegmentFailed]:
         """Train the runs of the group `segment.trial` to their end. What goes wrong with all ends in SegmentFailed."""
-        seeds = self._settings.groups[segment.trial]
+        seeds = self.groups[segment.trial]
         with ExitStack() as stack:
             try:
                 directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
@@ -436,42 +430,41 @@ class SeedRuns(SegmentRuns):
                     step = shared if alike else max(own, default=0)
                     parts.setdefault(step if together else seed, []).append((seed, directory, own.get(step)))
                 for part in list(parts.values()):
-                    if not self._stopped():
+                    if not self.stopped():
                         yield from self._trained(part)
-                yield Ended(segment.trial, segment.until, "interrupted" if self._stopped() else "steps", None)
+                yield Ended(segment.trial, segment.until, "interrupted" if self.stopped() else "steps", None)
             except Exception as error:  # whatever an environment raises: the other groups go on
                 yield SegmentFailed(segment.trial, report_of(error))
 
     def _directory(self, seed: int) -> RunDirectory:
-        directory = RunDirectory(seed_folder(self._settings.folder, seed), KEEP)
+        directory = RunDirectory(seed_folder(self.folder, seed), KEEP)
         directory.checkpoints.mkdir(parents=True, exist_ok=True)
         directory.lock()
         return directory
 
     def _new(self, seed: int) -> Run:
-        return Run.of(self._settings.made.with_execution(seed=seed))
+        return Run.of(self.made.with_execution(seed=seed))
 
     def _loaded(self, seed: int, path: Path) -> Run:
-        made = self._settings.made.with_execution(seed=seed)
+        made = self.made.with_execution(seed=seed)
         return from_state(checkpoint.read(path), trust=True, **made.loading())
 
     def _trained(self, part: Sequence[SavedRun]) -> Iterator[SeedReport]:
         """Train runs together."""
-        settings, schedule = self._settings, dict(self._settings.schedule)
         with ExitStack() as stack:
             runs, reporters = [], []
             for seed, directory, path in part:
                 run = stack.enter_context(self._new(seed) if path is None else self._loaded(seed, path))
                 run.directory = directory
-                about = {**run.description(), "total": settings.steps, "schedule": Schedule(**schedule).plain()}
+                about = {**run.description(), "total": self.steps, "schedule": Schedule(**self.schedule).plain()}
                 directory.write_config(about)
                 lines = stack.enter_context(closing(JsonLines(directory.metrics)))
                 runs.append(run)
                 reporters.append(SeedReporter(seed, lines))
             group = RunGroup(runs)
-            for i, event in group.steps_until(settings.steps, **schedule):
+            for i, event in group.steps_until(self.steps, **self.schedule):
                 yield from reporters[i](event)
-                if self._stopped():
+                if self.stopped():
                     group.stop()
             for i, error in group.errors.items():
                 yield SeedFailed(part[i][0], report_of(error))

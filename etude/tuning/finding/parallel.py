@@ -8,7 +8,7 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import cloudpickle
@@ -58,24 +58,13 @@ class CandidateRecord:
         return statistics.fmean(self.losses) if self.losses and not self.problem else None
 
 
-class Limits(NamedTuple):
-    """When the training of a candidate ends, and how it goes.
-
-    episodes: None: no limit. steps: environment steps of a run. options: of `RL.train`, for agents of one's own.
-    """
-
-    episodes: int | None
-    steps: int
-    options: dict[str, Any]
-
-
 Watch = Callable[[], bool]  # called after every event of a training
 
 
 class Candidate(Protocol):
     """What a finder compares."""
 
-    def train(self, record: CandidateRecord, limits: Limits, watch: Watch) -> None:
+    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
 
 
@@ -86,11 +75,11 @@ class RunCandidate(NamedTuple):
     weights: dict[str, Any]
     moments: dict[str, Any] | None
 
-    def train(self, record: CandidateRecord, limits: Limits, watch: Watch) -> None:
+    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """See `Candidate`."""
         with Run.of(self.made) as run:
             record.own_weights = not take_weights(run, self.weights, self.moments)
-            for event in run.steps(limits.steps):
+            for event in run.steps(limits.options["steps"]):
                 watch()
                 if isinstance(event, Learned) and event.losses:
                     record.losses.append(statistics.fmean(event.losses.values()))
@@ -110,7 +99,7 @@ class AgentCandidate(NamedTuple):
     seed: int
     strategy: Any = None
 
-    def train(self, record: CandidateRecord, limits: Limits, watch: Watch) -> None:
+    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """See `Candidate`."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
@@ -165,7 +154,7 @@ class SentAgentCandidate(NamedTuple):
                 "or as a callable, and plain arguments, or train the candidates in this process: jobs=1."
             ) from error
 
-    def train(self, record: CandidateRecord, limits: Limits, watch: Watch) -> None:
+    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """See `Candidate`."""
         if self.backend is not None:
             os.environ["KERAS_BACKEND"] = self.backend
@@ -181,40 +170,38 @@ class Trained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class CandidateRuns(SegmentRuns):
-    """Trains candidates in one process."""
+class FinderSettings(SegmentRuns):
+    """What all candidates of a finder have in common, a `segment.SegmentSettings`; and what trains them in a process.
 
-    settings: FinderSettings
-    stopped: Watch
-
-    def carry_out(self, segment: Segment) -> Iterator[Trained | Ended]:
-        """See `segment.SegmentRuns`. What goes wrong is in the record of the candidate."""
-        record = CandidateRecord()
-        try:
-            self.settings.candidates[segment.trial].train(record, self.settings.limits, self.stopped)
-        except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
-            record.problem = report_of(error)
-        yield Trained(segment.trial, record)
-        yield Ended(segment.trial, 0, "steps", None)
-
-
-@dataclass(frozen=True)
-class FinderSettings:
-    """What all candidates of a finder have in common: `segment.SegmentSettings`."""
+    episodes: at which the training of a candidate ends; None: no limit. options: of `RL.train`, for agents of one's
+    own; of runs, their environment `steps`.
+    """
 
     worker: ClassVar[str] = "Finder worker"
     loss: ClassVar[str] = "its candidate begins again"
 
     candidates: tuple[Any, ...]
-    limits: Limits
+    episodes: int | None
+    options: dict[str, Any]
+    stopped: Watch = lambda: False  # in the process that trains, see `segment.SegmentSettings`
 
     def on(self, device: str) -> FinderSettings:
         """The same: candidates have devices of their own."""
         return self
 
-    def runs(self, stopped: Watch) -> SegmentRuns:
+    def runs(self, stopped: Watch) -> FinderSettings:
         """What trains candidates in this process."""
-        return CandidateRuns(self, stopped)
+        return replace(self, stopped=stopped)
+
+    def carry_out(self, segment: Segment) -> Iterator[Trained | Ended]:
+        """See `segment.SegmentRuns`. What goes wrong is in the record of the candidate."""
+        record = CandidateRecord()
+        try:
+            self.candidates[segment.trial].train(record, self, self.stopped)
+        except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
+            record.problem = report_of(error)
+        yield Trained(segment.trial, record)
+        yield Ended(segment.trial, 0, "steps", None)
 
 
 STEPS = 10_000  # environment steps of a run
@@ -289,12 +276,13 @@ class ParallelFinder:
             jobs = 1
         candidates: list[Any] = []
         if isinstance(self.agents[0], Run):
-            limits, candidates = self._of_runs(train_loss, pool_network, strategy, episodes, options)
+            options = {"steps": steps_of_run(train_loss, pool_network, strategy, options, STEPS)}
+            candidates = self._of_runs()
         else:
-            limits = Limits(episodes or 1, 0, {"p": 0, "pool_network": pool_network, **options})
+            episodes, options = episodes or 1, {"p": 0, "pool_network": pool_network, **options}
             first: Any = self.agents[0]
             given = None if strategy is None else StrategyArguments(strategy)
-            with temporary(first, first._options(limits.options), given, optimizer=self.optimizers[0]):
+            with temporary(first, first._options(options), given, optimizer=self.optimizers[0]):
                 values = weights(first)  # of networks that are complete now
             for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
                 assert isinstance(agent, RL)
@@ -302,7 +290,7 @@ class ParallelFinder:
                     candidates.append(AgentCandidate(agent, optimizer, values, first.seed, strategy))
                 else:
                     candidates.append(SentAgentCandidate.of(agent, optimizer, values, first.seed))
-        self._records = self._trained(FinderSettings(tuple(candidates), limits), jobs)
+        self._records = self._trained(FinderSettings(tuple(candidates), episodes, options), jobs)
         records = dict(enumerate(self._records))
         rewards = {i: mean for i, record in records.items() if (mean := record.mean_reward) is not None}
         losses = {i: mean for i, record in records.items() if (mean := record.mean_loss) is not None}
@@ -348,10 +336,7 @@ class ParallelFinder:
             rows.append((str(i), name, *numbers, str(len(record.rewards)), status))
         return ("candidate", "optimizer", "mean reward", "mean loss", "episodes", "status"), rows
 
-    def _of_runs(
-        self, train_loss: Any, pool_network: bool, strategy: Any, episodes: int | None, options: dict[str, Any]
-    ) -> tuple[Limits, list[Any]]:
-        steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
+    def _of_runs(self) -> list[Any]:
         first: Any = self.agents[0]
         values, moments = first.engine.weights(), first.learner.policy_state()["moments"]
         candidates = []
@@ -359,7 +344,7 @@ class ParallelFinder:
             assert isinstance(run, Run)
             made = described_like(run, **_changes(run.algorithm, optimizer)).with_execution(seed=first.setup.seed)
             candidates.append(RunCandidate(made, values, copy.deepcopy(moments)))
-        return Limits(episodes, steps, {}), candidates
+        return candidates
 
 
 class OptFinder(ParallelFinder):
