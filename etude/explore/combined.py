@@ -24,7 +24,7 @@ from etude.explore.explorer import (
     describe,
     with_log_prob,
 )
-from etude.explore.noise import ClippedNoise, UniformBox, noise_distribution, noisy, normal_numbers
+from etude.explore.noise import ClippedNoise, UniformBox, noise_distribution, noisy
 from etude.explore.values import epsilon_greedy, epsilon_greedy_distribution
 from etude.losses.distributions import Categorical, Gaussian
 from etude.multi_agent.joint import ACTING, AGENTS, STATUS, AgentSubset, join_actions, joined_actions
@@ -301,9 +301,6 @@ class PerActorGaussianNoise(ClippedNoise, PerActor):
         super().__post_init__()
         checks.fractions(self, "std")
         checks.not_negative(self, "random_steps")
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return normal_numbers(rng, steps, action_space)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """For all of the environments that it is for, or the first of them."""

@@ -35,6 +35,9 @@ class ClippedNoise(ExplorerBase):
 
     std: float | Linear
 
+    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
+        return normal_numbers(rng, steps, action_space)
+
     @property
     def probability_extras(self) -> tuple[str, ...]:
         """None where a schedule reaches 0, as there is no density then."""
@@ -65,9 +68,6 @@ class GaussianNoise(ClippedNoise, StatelessExplorer):
 
     def __post_init__(self) -> None:
         checks.not_negative(self, "std", "random_steps")
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        return normal_numbers(rng, steps, action_space)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         action = check_distribution(output, "GaussianNoise").mode()

@@ -69,8 +69,7 @@ class Boltzmann(StatelessExplorer):
         checks.positive(self, "temperature")
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        values, _ = check_values(output, "Boltzmann")
-        return Choice(boltzmann(values, noise, at(self.temperature, step, self.total)), {})
+        return Choice(self.distribution(output, step).sample(noise), {})
 
     def distribution(self, output: Any, step: int) -> Categorical:
         values, _ = check_values(output, "Boltzmann")
@@ -137,21 +136,13 @@ def random_actions(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.nda
     return (free.cumsum(1) > rank[:, None]).argmax(1)
 
 
-def boltzmann(
-    values: np.ndarray, noise: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
-) -> np.ndarray:
-    """Actions [N] with probabilities softmax(values / temperature), of the values [N, n] of `check_values`. noise:
-    [N, 1] in [0, 1).
-
-    clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
-    """
-    return _boltzmann_distribution(values, temperature, clip).sample(noise)
-
-
 def _boltzmann_distribution(
     values: np.ndarray, temperature: float, clip: tuple[float, float] | None = None
 ) -> Categorical:
-    """What `boltzmann` samples from."""
+    """Probabilities softmax(values / temperature) of the values [N, n] of `check_values`.
+
+    clip: (low, high), what values / temperature are clipped to; forbidden actions stay forbidden.
+    """
     scaled = values / temperature
     if clip is not None:
         scaled = np.where(np.isneginf(values), values, np.clip(scaled, *clip))
@@ -325,9 +316,7 @@ class BoltzmannQPolicy(ByValues, StatelessExplorer):
         _check_clip(self)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        self.check()
-        values, _ = check_values(output, "BoltzmannQPolicy")
-        return Choice(boltzmann(values, noise, self.tau, self.clip), {})
+        return Choice(self.distribution(output, step).sample(noise), {})
 
     def distribution(self, output: Any, step: int) -> Categorical:
         self.check()
@@ -356,7 +345,8 @@ class MaxBoltzmannQPolicy(ByValues, StatelessExplorer):
         values, _ = check_values(output, "MaxBoltzmannQPolicy")
         action, exploring = values.argmax(1), noise[:, 0] < self.eps
         if exploring.any():
-            action = np.where(exploring, boltzmann(values, noise[:, 1:], self.tau, self.clip), action)
+            sampled = _boltzmann_distribution(values, self.tau, self.clip).sample(noise[:, 1:])
+            action = np.where(exploring, sampled, action)
         return Choice(action, {})
 
     def distribution(self, output: Any, step: int) -> Categorical:

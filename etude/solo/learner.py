@@ -39,8 +39,9 @@ from etude.base.seeding import check_generator, generator_state, restore_generat
 from etude.base.spaces import Box, Dict, Space, describe
 from etude.base.trees import Tree
 from etude.explore import EpsGreedyQPolicy, MaxBoltzmannQPolicy
+from etude.explore.explorer import Around
 from etude.networks.dense import DenseActor
-from etude.protocols import Explorer, Weights
+from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.rollout import FollowingActor
 from etude.solo.callbacks import Callbacks
@@ -139,22 +140,9 @@ def learns_rewards(agent: Any, settings: Settings) -> bool:
     return settings.IRL
 
 
-@dataclass
-class RewardInputsExplorer:
+@dataclass(frozen=True)
+class RewardInputsExplorer(Around):
     """Applies `inner` to the second part of `[inputs, a]`, and stores the first as an extra of the step."""
-
-    inner: Explorer
-
-    def __post_init__(self) -> None:
-        self.state_size: int = self.inner.state_size
-
-    def of(self, columns: np.ndarray) -> RewardInputsExplorer:
-        """For the environments with these numbers."""
-        return RewardInputsExplorer(self.inner.of(columns))
-
-    def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
-        """What the inner explorer draws."""
-        return self.inner.draw(rng, steps, action_space)
 
     def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
         """See `protocols.Explorer`; raises ConfigError where the output is no such pair."""
