@@ -7,7 +7,7 @@ Box space they are in [-1, 1] (the environment's adapter scales them), for Discr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -160,6 +160,16 @@ class Batch:
         """[B, ...] the samples of the policy that `log_prob` is of, which may lie beyond the bounds; the executed ones
         where they were not kept."""
         return self.extras.get(SAMPLED_ACTION, self.action)
+
+    def map(self, function: Callable[..., Any], *others: Batch) -> Batch:
+        """What `function` makes of each array, and of those in the same places of others; without those that are
+        None."""
+
+        def made(leaf: Any, *leaves: Any) -> Any:
+            return None if leaf is None else function(leaf, *leaves)
+
+        own, *rest = ({each.name: getattr(batch, each.name) for each in fields(Batch)} for batch in (self, *others))
+        return Batch(**trees.map(made, own, *rest))
 
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""

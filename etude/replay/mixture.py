@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import RECORDED, Batch, Steps
 from etude.base.errors import ConfigError
@@ -99,8 +98,7 @@ class MixedReplay:
                 start = end
             return found.reshape(k, n, *leaves[0].shape[2:])
 
-        fields = [{field.name: getattr(part, field.name) for field in dataclasses.fields(Batch)} for part in parts]
-        batch = Batch(**trees.map(join, *fields))
+        batch = parts[0].map(join, *parts[1:])
         return dataclasses.replace(batch, weight=batch.weight / batch.weight.max(1, keepdims=True))
 
     def _drawn(self, k: int, n: int) -> Iterator[tuple[str, int, np.ndarray]]:

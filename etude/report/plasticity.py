@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from etude.base import checks, trees
+from etude.base import checks
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.events import Finished, Started
@@ -84,9 +83,8 @@ class Plasticity(Callback):
 
     def _sample(self, batches: Batch, length: int) -> ActivationSample:
         """The first rows of batches [k, B, ...]."""
-        n, arrays = max(1, self.rows // length), {f.name: getattr(batches, f.name) for f in dataclasses.fields(Batch)}
-        arrays = {name: None if x is None else trees.map(lambda x: _flat(x)[:n], x) for name, x in arrays.items()}
-        return ActivationSample(None, Batch(**arrays))
+        n = max(1, self.rows // length)
+        return ActivationSample(None, batches.map(lambda leaf: _flat(leaf)[:n]))
 
     def _rank(self, features: np.ndarray) -> float:
         if not np.isfinite(features).all():

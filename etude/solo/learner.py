@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 
-from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.data import Batch, Choice, CollectRequest, PolicyVersion, Steps, Update
 from etude.base.errors import ConfigError
@@ -425,5 +424,4 @@ class EpisodeLearner:
 
 def _apart(batches: Batch) -> list[Batch]:
     """k stacked minibatches as k stacks of one."""
-    parts = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
-    return [Batch(**trees.rows(parts, slice(i, i + 1))) for i in range(len(batches.weight))]
+    return [batches.map(lambda leaf, i=i: leaf[i : i + 1]) for i in range(len(batches.weight))]

@@ -91,12 +91,10 @@ class Adapting:
         size = batches.weight.shape[1] // parts
         if not size:
             raise UnusableSignal(f"a batch of {batches.weight.shape[1]} has no {parts} parts")
-        whole: dict[str, Any] = {each.name: getattr(batches, each.name) for each in dataclasses.fields(Batch)}
         found = []
         for i in range(parts):
-            at = 0, slice(i * size, (i + 1) * size)  # of the first batch
-            part = {name: value if value is None else trees.rows(value, at) for name, value in whole.items()}
-            found.append(self._engine.gradients(Batch(**part), hyper)[0])  # type: ignore[arg-type]
+            part = batches.map(lambda leaf, i=i: leaf[0, i * size : (i + 1) * size])  # of the first batch
+            found.append(self._engine.gradients(part, hyper)[0])
         # `minibatch_size` counts steps, also where examples are sequences or whole rollouts.
         return found, size * (self._config.example_length if isinstance(self._config, RolloutConfig) else 1)
 

@@ -19,7 +19,6 @@ import numpy as np
 from etude.agent import Agent
 from etude.base import checks, trees
 from etude.base.checks import Stored
-from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
@@ -275,11 +274,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
         replay.restore(state["replay"])
     if len(replay) >= ROWS:
         batches = replay.sample(1, max(1, ROWS // length))
-        arrays = {field.name: getattr(batches, field.name) for field in dataclasses.fields(batches)}
-        first: dict[str, Any] = {
-            name: None if x is None else trees.map(lambda own: own[0], x) for name, x in arrays.items()
-        }
-        batch = Batch(**first)
+        batch = batches.map(lambda leaf: leaf[0])
         observation = batch.observation
         if "mine" in batch.extras:  # whole games, which losses read; what acts reads windows
             held: Any = next(iter(replay.buffers.values())) if isinstance(replay, MixedReplay) else replay

@@ -8,7 +8,6 @@ reinforcement learning move with their targets, so that changes count only above
 from __future__ import annotations
 
 import copy
-import dataclasses
 import math
 import statistics
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from etude.base import checks, trees
+from etude.base import checks
 from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, NumericalError
 from etude.base.events import Collected
@@ -236,10 +235,7 @@ class RampedGradients:
         found, total = [], batches.weight.shape[0]
         for i in range(total):
             rated = {**hyper, RATE: self._record.rate}
-            values: dict[str, Any] = {field.name: getattr(batches, field.name) for field in dataclasses.fields(Batch)}
-            for name, value in values.items():
-                values[name] = None if value is None else trees.rows(value, slice(i, i + 1))
-            update = self._source.learn(Batch(**values), rated, gradient_steps + i)
+            update = self._source.learn(batches.map(lambda leaf, i=i: leaf[i : i + 1]), rated, gradient_steps + i)
             self._record.add_loss(statistics.fmean(update.losses.values()))
             add_to_means(losses, update.losses, 1, total)
             add_to_means(metrics, update.metrics, 1, total)
