@@ -149,6 +149,11 @@ class Agent:
         """
         raise NotImplementedError(f"{type(self).__name__} defines no act(observation).")
 
+    def acted(self, state: Any, action: Any) -> Any:
+        """The recurrent state [N, M] for the next step, once the explorer has chosen actions [N, ...]; agents that
+        remember what they did write it, over `etude.ops`."""
+        return state
+
     def acts_for(self, action: Space) -> ActsBy:
         """What `act` returns for these actions."""
         return self.acts_by

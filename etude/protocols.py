@@ -53,6 +53,7 @@ class Engine(Protocol):
     spaces: Spaces
     exportable: bool  # whether the NumPy engine can act with these weights
     state_size: int  # of the recurrent state of one environment; 0 for most agents
+    acted: Any  # `Agent.acted`
 
     @property
     def layout(self) -> Layout:

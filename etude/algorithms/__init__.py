@@ -21,6 +21,7 @@ from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dpo import DPO, DPOConfig
 from etude.algorithms.dqn import DQN, ApexDQNConfig, DQNConfig
+from etude.algorithms.dreamer_v3 import DreamerV3, DreamerV3Config
 from etude.algorithms.edac import EDAC, EDACConfig
 from etude.algorithms.es import ARS, ES, ARSConfig, ESConfig
 from etude.algorithms.gail import GAIL, GAILConfig
@@ -81,6 +82,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dpo": (DPO, DPOConfig),
     "dqn": (DQN, DQNConfig),
+    "dreamer_v3": (DreamerV3, DreamerV3Config),
     "edac": (EDAC, EDACConfig),
     "es": (ES, ESConfig),
     "gail": (GAIL, GAILConfig),
@@ -150,7 +152,8 @@ __all__ = [
     "A2C", "A2CConfig", "A3C", "A3CConfig", "AIRL", "AIRLConfig", "ALGORITHMS", "ApexDDPGConfig", "ApexDQNConfig",
     "APPO", "APPOConfig", "ARS", "ARSConfig", "AWAC", "AWACConfig", "BC", "BCConfig", "C51", "C51Config", "CalQL",
     "CalQLConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG", "DDPGConfig", "DiscreteSAC",
-    "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN", "DQNConfig", "EDAC", "EDACConfig",
+    "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN", "DQNConfig", "DreamerV3",
+    "DreamerV3Config", "EDAC", "EDACConfig",
     "EpisodesConfig", "ES", "ESConfig", "find", "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig",
     "GRPO", "GRPOConfig", "ILQL", "ILQLConfig", "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig",
     "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig",

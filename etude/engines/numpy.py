@@ -38,6 +38,7 @@ class NumpyEngine:
         rng = np.random.default_rng(0) if rng is None else rng
         self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(rng, _no_modules))
         self.state_size: int = self.layout.agent.state_size
+        self.acted: Any = self.layout.agent.acted
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         bound = parts_of(self._bound)  # where they hold each weight

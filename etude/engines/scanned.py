@@ -77,6 +77,7 @@ class Scan:
             output, after = output if recurrent.shape[1] else (output, recurrent)
             choice: Any = self._explorer(output, noise, now, np.empty((len(noise), 0)))
             (action, extras), chosen = choice, choice.action
+            after = agent.acted(after, action)
             if self._recorded:
                 extras[RECURRENT_STATE] = recurrent
             if isinstance(space, Box) and LOG_PROB in extras and CLIPPED not in extras:

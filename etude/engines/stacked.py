@@ -36,6 +36,7 @@ class StackedActor:
     """
 
     state_size = 0
+    acted: Any = None
 
     def __init__(self, agent: Agent, spaces: Spaces, members: int):
         self._engine = NumpyEngine(agent, spaces)
@@ -161,6 +162,7 @@ class PerturbedActor:
     """The NumPy engine with weights of its own for each environment."""
 
     state_size = 0  # agents are not recurrent
+    acted: Any = None
 
     def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
         self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed

@@ -43,10 +43,12 @@ class TargetPolicy:
                 yield rows, self._distribution(self.actor.act(trees.rows(observation, rows)))
             return
         state, first = np.zeros((len(lengths), self.actor.state_size), np.float32), np.cumsum(lengths) - lengths
+        action = _spread(np.concatenate([each.action for each in episodes]), steps_of(episodes)[0], lengths.sum())
         for time in range(lengths.max()):
             going = np.flatnonzero(lengths > time)
             rows = first[going] + time
-            output, state[going] = self.actor.act(trees.rows(observation, rows), state[going])
+            output, after = self.actor.act(trees.rows(observation, rows), state[going])
+            state[going] = self.actor.acted(after, action[rows])
             yield rows, self._distribution(output)
 
     def log_prob(self, episodes: Sequence[Episode]) -> np.ndarray:

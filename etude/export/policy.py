@@ -133,7 +133,10 @@ class ExportedPolicy:
             output, _ = agent.act(seen, ops.matmul(column, np.zeros((1, self._engine.state_size), np.float32)))
         else:
             output = agent.act_alone(self._agent, seen) if self._agent else agent.act(seen)
-        actions = self._conversion.actions.converted(best_of(output))
+        best = best_of(output)
+        if self._remembers:
+            found[NEXT + STATE] = agent.acted(found[NEXT + STATE], best)
+        actions = self._conversion.actions.converted(best)
         return {**parts_of(output), **dict(zip(self.actions, actions, strict=True)), **found}
 
     def trace(self) -> dict[str, Traced]:

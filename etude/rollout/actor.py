@@ -19,6 +19,7 @@ class Actor(Protocol):
     """What a rollout needs of an engine."""
 
     state_size: int  # of the recurrent state of one environment; 0 for most agents
+    acted: Any  # `Agent.acted` of recurrent ones
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What the explorer turns into actions, for observations [N, ...].
@@ -59,6 +60,8 @@ class SingleActor:
         else:
             output = self._actor.act(seen)
         choice = explorer(output, noise, step, self._explorer_state[:, : explorer.state_size])
+        if self._actor.state_size:
+            self._state = self._actor.acted(self._state, choice.action)
         return self._translation.action(choice.action)
 
     def load(self, weights: Weights) -> None:

@@ -85,6 +85,8 @@ class Fragment:
             output = self._act(observation)
         now = self._step + t * self._stride
         action, extras = self._explorer(output, self._noise_left[t], now, self._explorer_state)
+        if self._recurrent:
+            self._state = self._collector.actor.acted(self._state, action)
         trees.put(rows.observation, at, observation)
         rows.action[at] = action
         for name, value in extras.items():

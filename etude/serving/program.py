@@ -107,6 +107,8 @@ class LocalPolicy:
             found["extra." + LOG_PROB] = log_prob
             if bounded:
                 found["extra." + SAMPLED_ACTION] = action
+        if self._actor.state_size:
+            found["next"] = agent.acted(found["next"], action)
         executed = action if bounds is None else ops.clip(action, *bounds)
         each = self._actions.converted(executed)
         return found | {f"action{i}": own for i, own in enumerate(each)}

@@ -456,6 +456,8 @@ class ClientRollout(StepsRollout):
                 row.action = post.action
                 replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
                 row.extras |= {name: value for name, value in replaced.items() if name in extras}
+            if self._actor.state_size:
+                stream.recurrent = self._actor.acted(stream.recurrent, row.action)
             stream.pending = row
             post.acted(row.action)
 

@@ -31,6 +31,7 @@ from etude.algorithms import (
     DistributionSpec,
     DPOConfig,
     DQNConfig,
+    DreamerV3Config,
     EDACConfig,
     GAILConfig,
     GRPOConfig,
@@ -132,6 +133,19 @@ DROQ = SACConfig(
     network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
 )
 SIMBA = SACConfig(network=ActorCritic(SimBa(1, 8), SimBa(2, 8, 2)), normalize_observation=True)
+IMAGINING = DreamerV3Config(
+    network=Mlp((8, 8), layer_norm=True),
+    encoder=Mlp((8,), layer_norm=True),
+    dynamics=Mlp((8,), layer_norm=True),
+    units=8,
+    latents=2,
+    classes=4,
+    sequence_length=6,
+    horizon=2,
+    bins=11,
+    largest=4.0,
+    free_nats=0.1,
+)
 PLANNING = TDMPC2Config(
     network=Mlp((8, 8), layer_norm=True),
     encoder=Mlp((8,), layer_norm=True),
@@ -203,6 +217,19 @@ CASES = [
     Case("mpo", "mpo", Spaces(NESTED, BOX2), MPOConfig(network=NARROW, samples=3)),
     Case("mpo, masked", "mpo", Spaces(MASKED, Discrete(3)), MPOConfig(network=NARROW)),
     Case("mpo on images", "mpo", Spaces(CAMERA, BOX2), MPOConfig(network=SMALL_CONV, samples=2, temperature=0.5)),
+    Case("dreamer_v3", "dreamer_v3", Spaces(NESTED, BOX2), dataclasses.replace(IMAGINING, burn_in=2)),
+    Case(
+        "dreamer_v3 masked, from zeros",
+        "dreamer_v3",
+        Spaces(MASKED, Discrete(3)),
+        dataclasses.replace(IMAGINING, stored_state=False),
+    ),
+    Case(
+        "dreamer_v3 on images",
+        "dreamer_v3",
+        Spaces(CAMERA, Discrete(3)),
+        dataclasses.replace(IMAGINING, encoder=SMALL_CONV, normalize_observation=True),
+    ),
     Case("td_mpc2 on images", "td_mpc2", Spaces(CAMERA, BOX2), dataclasses.replace(PLANNING, encoder=SMALL_CONV)),
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),

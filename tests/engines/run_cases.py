@@ -18,6 +18,7 @@ from etude.algorithms import (
     APPOConfig,
     DDPGConfig,
     DQNConfig,
+    DreamerV3Config,
     ESConfig,
     IMPALAConfig,
     LinUCBConfig,
@@ -55,6 +56,11 @@ NORMALISED = {"normalize_observation": True, "normalize_reward": True}
 DQN_TINY = DQNConfig(**FAST, n_step=1, target_update_every=7, buffer_size=200)
 SEQUENCES = {"network": Recurrent(Mlp((8,)), 4), "sequence_length": 6, "burn_in": 2}
 R2D2_TINY = R2D2Config(**FAST | SEQUENCES, target_update_every=7, buffer_size=200, n_step=3)
+DREAMER_V3_TINY = DreamerV3Config(
+    **FAST | {"encoder": TINY, "dynamics": TINY, "units": 8, "latents": 2, "classes": 4, "bins": 5, "buffer_size": 200},
+    sequence_length=6,
+    horizon=4,
+)
 TD_MPC2_TINY = TDMPC2Config(
     **FAST | {"encoder": TINY, "latent_size": 8, "sequence_length": 2, "n_critics": 2, "bins": 5, "buffer_size": 200},
     n_plans=8,
@@ -154,6 +160,7 @@ CASES = [
     Case("ppo-gsde", "Pendulum-v1", PPO_GSDE_TINY, changed={"workers": 1}),
     Case("rainbow", "CartPole-v1", dataclasses.replace(RAINBOW_TINY, actor_priorities=True), changed={"workers": 2}),
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
+    Case("dreamer_v3", "CartPole-v1", dataclasses.replace(DREAMER_V3_TINY, **NORMALISED), changed={"workers": 2}),
     Case("td_mpc2", "Pendulum-v1", dataclasses.replace(TD_MPC2_TINY, **NORMALISED), changed={"workers": 1}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 1}),
     Case("a3c", "CartPole-v1", A3C_TINY, changed={"workers": 2}),

@@ -330,6 +330,7 @@ class _EngineActorLearner:
     """Acts as `NumpyEngine` does where that can, else with the engine that it differentiates with."""
 
     state_size = 0
+    acted: Any = None
 
     def __init__(self, engine: Engine, agent: Agent):
         self._engine = engine

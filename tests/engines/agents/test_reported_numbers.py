@@ -69,6 +69,8 @@ TRUTH = {
     "sac, simba": slow.sac,
     "dqn, simba": slow.dqn,
     "dqn, spectral": slow.spectral_dqn,
+    "dreamer_v3": slow.dreamer_v3,
+    "dreamer_v3 masked, from zeros": slow.dreamer_v3,
     "td_mpc2": slow.td_mpc2,
     "mpo": slow.mpo,
     "mpo, masked": slow.mpo,
