@@ -30,7 +30,7 @@ GOALS: dict[str, int] = {  # row -> at most
     "lines outside algorithms": 39_700,
     "code lines outside algorithms": 27_000,
     "import lines": 3_500,
-    "blank lines": 8_000,
+    "blank lines outside algorithms": 7_400,
     "public classes": 480,
     "public functions": 700,
     "named tuples": 70,
@@ -54,6 +54,7 @@ GOALS: dict[str, int] = {  # row -> at most
     "words for what a run is made of": 7,
 }
 
+BLANK = "blank lines outside algorithms"
 OPEN = ("lines", "code lines")
 """Rows without a bound. An algorithm is one file, of at most 600 lines: there may be any number of them, while all else
 grows no further."""
@@ -161,7 +162,7 @@ def sizes(modules: list[Module]) -> dict[str, int]:
     lines = sum(len(module.lines) for module in modules)
     code = lines - blank - imported - described
     own = [module for module in modules if ".algorithms." in module.name]
-    aside = sizes(own) if 0 < len(own) < len(modules) else {"lines": 0, "code lines": 0}
+    aside = sizes(own) if 0 < len(own) < len(modules) else dict.fromkeys(("lines", "code lines", BLANK), 0)
     return {
         "files": len(modules),
         "lines": lines,
@@ -169,7 +170,7 @@ def sizes(modules: list[Module]) -> dict[str, int]:
         "lines outside algorithms": lines - aside["lines"],
         "code lines outside algorithms": code - aside["code lines"],
         "import lines": imported,
-        "blank lines": blank,
+        BLANK: blank - aside[BLANK],
     }
 
 

@@ -24,7 +24,6 @@ from etude.checkpoint import plain
 from etude.checkpoint.old_names import present_config
 
 ROOT = Path("runs")  # where runs go whose directory is not given
-
 _STEP = re.compile(r"step_(\d+)\.etude")
 
 

@@ -25,7 +25,6 @@ PATIENCE = 5  # learning phases in a row for the two fractions
 LOOK_EVERY = 100  # gradient steps between two looks at the weights
 RECOVERED = 1_000  # learning phases without a finding after which it is reported again
 _LARGEST = sys.float_info.max
-
 LOWER_RATE = "Learning has probably diverged: lower learning_rate or set max_gradient_norm, and go on from an earlier "
 LOWER_RATE += "checkpoint."
 

@@ -23,7 +23,6 @@ from etude.base.errors import EnvironmentFault, EtudeError
 from etude.envs.observations import LATE_MASK, Mismatch
 
 RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
-
 _LONGEST_TEXT = 800  # characters
 _LONGEST_TRACEBACK = 20_000
 _OURS = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(gymnasium.__file__).parent}{os.sep}")

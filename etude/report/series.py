@@ -208,7 +208,6 @@ def _flat(value: Any, place: str) -> dict[str, str]:
 
 Statistic = Literal["iqm", "mean", "median"]
 Band = Literal["bootstrap", "range"]
-
 RESAMPLES = 2000
 CONFIDENCE = (2.5, 97.5)  # percentiles
 DRAWN = 40_000_000  # numbers that are resampled for a picture at most: curves of over 100 seeds have fewer resamples

@@ -17,7 +17,6 @@ from etude.base.spaces import Spaces, limits, zeros
 from etude.envs.adapter import check_stored_task
 
 Ahead = Steps | tuple[Steps, ...]  # what `collect` or `collect_episodes` is to return next
-
 _TREES = ("observation", "next_observation", "final_observation")
 
 

@@ -19,7 +19,6 @@ from etude.protocols import Weights
 CONTEXT = get_context("spawn")
 GROUP_SIGNALS = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")  # that reach all processes of a program at once
 STEP = "step"  # what a notification stands for: take a step, and it has been taken
-
 _NOTIFICATION = b"\xa7"
 
 

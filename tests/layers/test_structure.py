@@ -72,7 +72,7 @@ def _twice(value):
         "lines outside algorithms": 32,
         "code lines outside algorithms": 16,
         "import lines": 3,
-        "blank lines": 11,
+        "blank lines outside algorithms": 11,
         "public classes": 4,
         "named tuples": 1,
         "private functions called from one place": 1,
