@@ -79,7 +79,7 @@ class FollowingActor:
     def __init__(self, actor: Any, follow: Callable[[PolicyVersion], None]):
         self._actor, self._follow = actor, follow
         self.act: Any = actor.act
-        self.acted: Any = actor.acted
+        self.acted: Any = actor.acted if actor.state_size else None
         self.state_size: int = actor.state_size
 
     @classmethod

@@ -17,14 +17,19 @@ ENVIRONMENTS = 7
 
 
 class Diary:
-    """Remembers how many steps of the episode it has acted in, and their sum of labels; acts by both."""
+    """Remembers how many steps of the episode it has acted in, their sum of labels, and what it did last; acts by the
+    first two."""
 
-    state_size = 2
+    state_size = 3
 
     def act(self, observation, state):
-        assert state.shape == (len(observation), 2) and state.dtype == np.float32
-        following = state + np.stack([np.ones(len(observation)), observation.sum(1)], 1).astype(np.float32)
+        assert state.shape == (len(observation), 3) and state.dtype == np.float32
+        new = [np.ones(len(observation)), observation.sum(1), -state[:, 2]]
+        following = state + np.stack(new, 1).astype(np.float32)
         return following.sum(1), following
+
+    def acted(self, state, action):
+        return np.concatenate([state[:, :2], action[:, None]], 1).astype(np.float32)
 
     def weights(self):
         return {"none": np.zeros(1, np.float32)}
@@ -61,6 +66,9 @@ def assert_remembered(steps):
     np.testing.assert_array_equal(
         steps.extras["recurrent_state"][..., 1], t * (environment + episode) + t * (t - 1) / 2
     )
+    goes_on = t[1:] > 0
+    np.testing.assert_array_equal(steps.extras["recurrent_state"][1:, :, 2][goes_on], steps.action[:-1][goes_on])
+    assert not steps.extras["recurrent_state"][t == 0].any()
 
 
 KINDS = ["in process", "pool", "lockstep"]
@@ -71,7 +79,7 @@ def test_memory_is_of_the_episode_and_noted_with_each_step(opened, kind):
     collected, witness = opened(kind), Witness()
     for steps, chosen in [(5, None), (2, range(4)), (2, range(4, ENVIRONMENTS)), (1, None), (30, None)]:
         part = collected.collect(steps, 0, chosen)
-        assert part.extras["recurrent_state"].shape == (steps, len(chosen or range(ENVIRONMENTS)), 2)
+        assert part.extras["recurrent_state"].shape == (steps, len(chosen or range(ENVIRONMENTS)), 3)
         witness.check(part)
         assert_remembered(part)
 
@@ -106,7 +114,7 @@ def test_memory_is_of_the_episode_where_some_environments_wait_for_others(opened
 def test_a_state_without_memory_or_with_that_of_another_agent_begins_as_an_episode_does(opened):
     for change in (
         lambda column: column.pop("recurrent_state"),
-        lambda column: column.update(recurrent_state=np.zeros(3)),
+        lambda column: column.update(recurrent_state=np.zeros(4)),
     ):
         one, other = opened(), opened()
         one.collect(1, 0)
