@@ -30,6 +30,7 @@ from etude.envs.envpool import PREFIX as ENVPOOL
 from etude.envs.envpool import EnvPoolSimulator
 from etude.envs.faults import RAISED, cause_of, explain_error, line_of, text_of
 from etude.envs.functional import FUNCTIONAL, FunctionalEnvironment, as_gymnasium
+from etude.envs.jax_libraries import LIBRARIES
 from etude.language import GAMES
 
 OURS = "etude.examples"
@@ -136,8 +137,12 @@ def _is_known(where: str, what: str, found: tuple[Code, ...]) -> bool:
     """Whether it is an environment of a package in `KNOWN`, and all of it is installed: nothing of the same name in the
     current folder takes its place."""
     names = where.split(".")
-    made = _VERSIONED.fullmatch(what) or (what in ("env", "parallel_env") and _VERSIONED.fullmatch(names[-1]))
-    if names[0] not in KNOWN or not made:
+    made = (
+        where in LIBRARIES
+        or _VERSIONED.fullmatch(what)
+        or (what in ("env", "parallel_env") and _VERSIONED.fullmatch(names[-1]))
+    )
+    if names[0] not in {*KNOWN, *LIBRARIES} or not made:
         return False
     return all(code.places and all(_is_installed(place) for place in code.places) for code in found)
 
@@ -183,8 +188,11 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
         vector = source.vector and not wrappers and partial(make_wrapped, env.env, source.vector, env.args, ())
         return EnvironmentSource(source.name, single, vector or None, env.global_state, env.masks, env.origins or ())
     if isinstance(env, str):
+        library, _, task = env.partition(":")
         if env in FUNCTIONAL:
             return _resolve_callable(FUNCTIONAL[env], env)
+        if library in LIBRARIES:
+            return EnvironmentSource(env, partial(as_gymnasium, partial(LIBRARIES[library], task)), None)
         if env.startswith(ENVPOOL):
             return EnvironmentSource(env, None, partial(EnvPoolSimulator, env.removeprefix(ENVPOOL)))
         if env in gym.registry or ":" not in env:

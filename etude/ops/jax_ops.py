@@ -147,6 +147,19 @@ def uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...]) -> Any:
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
+def call(owner: Any, name: str, key: Any, *arguments: Any) -> Any:
+    """`owner.name(key, *arguments)`, compiled; equal owners share what is. key: of JAX, or a generator of NumPy; handed
+    on as whole numbers [2], which states can be saved with."""
+    if isinstance(key, jax.Array):
+        return getattr(owner, name)(jax.random.key_data(key), *arguments)
+    return _compiled(owner, name, jax.random.PRNGKey(int(key.integers(2**32))), *arguments)
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _compiled(owner: Any, name: str, key: Any, *arguments: Any) -> Any:
+    return getattr(owner, name)(key, *arguments)
+
+
 def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
     def step(following: Any, now: tuple[Any, Any]) -> tuple[Any, Any]:
         y = now[0] + now[1] * following
