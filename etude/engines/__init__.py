@@ -89,7 +89,6 @@ def create(
     if name == "torch":
         with _threads_that_sleep():
             from etude.engines import torch
-
         torch.leave_to_home()
         if compiled:
             from etude.engines.functional import FunctionalEngine

@@ -60,6 +60,19 @@ def isfinite(x: Array) -> Array: return _of[type(x)].isfinite(x)
 def stop_gradient(x: Array) -> Array: return _of[type(x)].stop_gradient(x)
 def zeros_like(x: Array) -> Array: return _of[type(x)].zeros_like(x)
 def ones_like(x: Array) -> Array: return _of[type(x)].ones_like(x)
+def minimum(x: Array, y: Array) -> Array: return _among(x, y).minimum(x, y)
+def maximum(x: Array, y: Array) -> Array: return _among(x, y).maximum(x, y)
+def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array: return _of[type(x)].sum(x, axis, keepdims)
+def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array: return _of[type(x)].max(x, axis, keepdims)
+def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array: return _of[type(x)].min(x, axis, keepdims)
+def cumsum(x: Array, axis: int = -1) -> Array: return _of[type(x)].cumsum(x, axis)
+def sort(x: Array, axis: int = -1) -> Array: return _of[type(x)].sort(x, axis)
+def concatenate(arrays: Sequence[Array], axis: int = -1) -> Array: return _of[type(arrays[0])].concatenate(arrays, axis)
+def stack(arrays: Sequence[Array], axis: int = 0) -> Array: return _of[type(arrays[0])].stack(arrays, axis)
+def reshape(x: Array, shape: tuple[int, ...]) -> Array: return _of[type(x)].reshape(x, shape)
+def expand_dims(x: Array, axis: int) -> Array: return _of[type(x)].expand_dims(x, axis)
+def squeeze(x: Array, axis: int) -> Array: return _of[type(x)].squeeze(x, axis)
+def swapaxes(x: Array, axis1: int, axis2: int) -> Array: return _of[type(x)].swapaxes(x, axis1, axis2)
 # fmt: on
 
 
@@ -103,14 +116,6 @@ def cast(x: Array, dtype: str) -> Array:
     return _of[type(x)].cast(x, dtype)
 
 
-def minimum(x: Array, y: Array) -> Array:
-    return _among(x, y).minimum(x, y)
-
-
-def maximum(x: Array, y: Array) -> Array:
-    return _among(x, y).maximum(x, y)
-
-
 def clip(x: Array, low: Array, high: Array) -> Array:
     """low, high: numbers or arrays that broadcast with x."""
     return _among(x, low, high).clip(x, low, high)
@@ -119,10 +124,6 @@ def clip(x: Array, low: Array, high: Array) -> Array:
 def where(condition: Array, x: Array, y: Array) -> Array:
     """x where the condition [bool] holds, else y."""
     return _among(condition, x, y).where(condition, x, y)
-
-
-def sum(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _of[type(x)].sum(x, axis, keepdims)
 
 
 def mean(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
@@ -157,14 +158,6 @@ def standardised(x: Array, epsilon: float) -> Array:
     return _of[type(x)].standardised(x, epsilon)
 
 
-def max(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _of[type(x)].max(x, axis, keepdims)
-
-
-def min(x: Array, axis: Axis = None, keepdims: bool = False) -> Array:
-    return _of[type(x)].min(x, axis, keepdims)
-
-
 def all(x: Array, axis: Axis = None) -> Array:
     """Whether every boolean holds."""
     return _of[type(x)].all(x, axis)
@@ -194,14 +187,6 @@ def attention(query: Array, keys: Sequence[Array], values: Sequence[Array], mask
     mask [B, L, sum of S_i], True where a query sees a key; each sees one at least -> [B, L, H, d]. Vaswani et al. 2017,
     arXiv:1706.03762, equation 1."""
     return _of[type(query)].attention(query, keys, values, mask)
-
-
-def cumsum(x: Array, axis: int = -1) -> Array:
-    return _of[type(x)].cumsum(x, axis)
-
-
-def sort(x: Array, axis: int = -1) -> Array:
-    return _of[type(x)].sort(x, axis)
 
 
 def huber(error: Array, width: float = 1.0) -> Array:
@@ -261,27 +246,3 @@ def gradient(function: Callable[[Array], Array], x: Array) -> Array:
     In NumPy by central differences in float64.
     """
     return _of[type(x)].gradient(function, x)
-
-
-def concatenate(arrays: Sequence[Array], axis: int = -1) -> Array:
-    return _of[type(arrays[0])].concatenate(arrays, axis)
-
-
-def stack(arrays: Sequence[Array], axis: int = 0) -> Array:
-    return _of[type(arrays[0])].stack(arrays, axis)
-
-
-def reshape(x: Array, shape: tuple[int, ...]) -> Array:
-    return _of[type(x)].reshape(x, shape)
-
-
-def expand_dims(x: Array, axis: int) -> Array:
-    return _of[type(x)].expand_dims(x, axis)
-
-
-def squeeze(x: Array, axis: int) -> Array:
-    return _of[type(x)].squeeze(x, axis)
-
-
-def swapaxes(x: Array, axis1: int, axis2: int) -> Array:
-    return _of[type(x)].swapaxes(x, axis1, axis2)

@@ -68,10 +68,6 @@ def standardised(x: Any, epsilon: float) -> Any:
     return x / sqrt(mean(square(x), -1, keepdims=True) + epsilon)
 
 
-def affine(x: Any, w: Any, bias: Any) -> Any:
-    return jnp.matmul(x, w) + bias
-
-
 def conv(x: Any, kernel: Any, stride: int) -> Any:
     return jax.lax.platform_dependent(
         x, kernel, cpu=partial(_conv_by_patches, stride=stride), default=partial(_conv, stride=stride)
@@ -95,11 +91,14 @@ def _conv_by_patches(x: Any, kernel: Any, stride: int) -> Any:
 
 
 # fmt: off
+def affine(x: Any, w: Any, bias: Any) -> Any: return jnp.matmul(x, w) + bias
 def pad(x: Any, n: int) -> Any: return jnp.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
 def gelu(x: Any) -> Any: return jax.nn.gelu(x, approximate=True)
 def linspace(low: float, high: float, n: int, like: Any) -> Any: return jnp.linspace(low, high, n, dtype="float32")
 def cast(x: Any, dtype: str) -> Any: return x.astype(jax.dtypes.canonicalize_dtype(dtype))
 def clip(x: Any, low: Any, high: Any) -> Any: return jnp.minimum(jnp.maximum(x, low), high)
+def gather(x: Any, index: Any) -> Any: return x[jnp.arange(x.shape[0])[:, None], index]
+def gradient(function: Callable[[Any], Any], x: Any) -> Any: return jax.grad(lambda x: jnp.sum(function(x)))(x)
 # fmt: on
 
 
@@ -126,10 +125,6 @@ def take_last(x: Any, index: Any) -> Any:
 
 def take_row(x: Any, index: Any) -> Any:
     return jnp.sum(x * jnp.expand_dims(one_hot(index, x.shape[-2]), -1), -2)  # as above
-
-
-def gather(x: Any, index: Any) -> Any:
-    return x[jnp.arange(x.shape[0])[:, None], index]
 
 
 def split_last(x: Any, sizes: Sequence[int]) -> Sequence[Any]:
@@ -166,10 +161,6 @@ def linear_recurrence(x: Any, decay: Any, last: Any) -> Any:
         return y, y
 
     return jax.lax.scan(step, jnp.broadcast_to(last, x.shape[1:]), (x, decay), reverse=True)[1]
-
-
-def gradient(function: Callable[[Any], Any], x: Any) -> Any:
-    return jax.grad(lambda x: jnp.sum(function(x)))(x)
 
 
 def scan(step: Callable[..., Any], start: Any, inputs: Sequence[Any]) -> Any:

@@ -61,15 +61,12 @@ def standardised(x: Any, epsilon: float) -> Any:
     return x / sqrt(mean(square(x), -1, keepdims=True) + epsilon)
 
 
-def affine(x: Any, w: Any, bias: Any) -> Any:
-    return ops.matmul(x, w) + bias
-
-
 def conv(x: Any, kernel: Any, stride: int) -> Any:
     return ops.conv(x, kernel, strides=stride, padding="valid", data_format="channels_last")
 
 
 # fmt: off
+def affine(x: Any, w: Any, bias: Any) -> Any: return ops.matmul(x, w) + bias
 def pad(x: Any, n: int) -> Any: return ops.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
 def gelu(x: Any) -> Any: return ops.gelu(x, approximate=True)
 def linspace(low: float, high: float, n: int, like: Any) -> Any: return ops.linspace(low, high, n, dtype="float32")

@@ -57,10 +57,6 @@ def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.matmul(_in_blocks(x), w).reshape(-1, w.shape[1])[:rows]
 
 
-def affine(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray:
-    return matmul(x, w) + bias
-
-
 def _in_blocks(x: np.ndarray) -> np.ndarray:
     """[..., M, K] -> [..., blocks, 8, K] in C order; the last row fills the last block."""
     rows = x.shape[-2]
@@ -77,11 +73,22 @@ def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
 
 
 # fmt: off
+def affine(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray: return matmul(x, w) + bias
 def pad(x: np.ndarray, n: int) -> np.ndarray: return np.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
 def relu(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO)
 def elu(x: np.ndarray) -> np.ndarray: return np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO)))
 def gelu(x: np.ndarray) -> np.ndarray: return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 def silu(x: np.ndarray) -> np.ndarray: return x * sigmoid(x)
+def softplus(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x)))
+def stop_gradient(x: np.ndarray) -> np.ndarray: return x
+def cast(x: np.ndarray, dtype: str) -> np.ndarray: return np.asarray(x).astype(dtype, copy=False)
+def clip(x: Any, low: Any, high: Any) -> np.ndarray: return np.minimum(np.maximum(x, low), high)
+def std(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray: return np.std(x, axis, keepdims=keepdims)
+def all(x: np.ndarray, axis: Any = None) -> np.ndarray: return np.logical_and.reduce(x, axis)
+def cumsum(x: np.ndarray, axis: int = -1) -> np.ndarray: return np.add.accumulate(x, axis)
+def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray: return np.asarray(x).reshape(shape)
+def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray: return x.argmax(axis)
+def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray: return x[np.arange(len(x))[:, None], index]
 # fmt: on
 
 
@@ -90,20 +97,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return np.where(x < 0, e, 1) / (1 + e)
 
 
-# fmt: off
-def softplus(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO) + np.log1p(np.exp(-np.abs(x)))
-def stop_gradient(x: np.ndarray) -> np.ndarray: return x
-# fmt: on
-
-
 def linspace(low: float, high: float, n: int, like: Any) -> np.ndarray:
     return np.linspace(low, high, n, dtype=np.float32)
-
-
-# fmt: off
-def cast(x: np.ndarray, dtype: str) -> np.ndarray: return np.asarray(x).astype(dtype, copy=False)
-def clip(x: Any, low: Any, high: Any) -> np.ndarray: return np.minimum(np.maximum(x, low), high)
-# fmt: on
 
 
 def where(condition: np.ndarray, x: Any, y: Any) -> np.ndarray:
@@ -122,10 +117,6 @@ def mean(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.mean(x, axis, dtype, keepdims=keepdims)
 
 
-def std(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
-    return np.std(x, axis, keepdims=keepdims)
-
-
 def standardised(x: np.ndarray, epsilon: float) -> np.ndarray:
     x = x - mean(x, -1, keepdims=True)
     return x / np.sqrt(mean(np.square(x), -1, keepdims=True) + epsilon)
@@ -137,14 +128,6 @@ def max(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
 
 def min(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
     return np.minimum.reduce(x, axis, keepdims=keepdims)
-
-
-# fmt: off
-def all(x: np.ndarray, axis: Any = None) -> np.ndarray: return np.logical_and.reduce(x, axis)
-def cumsum(x: np.ndarray, axis: int = -1) -> np.ndarray: return np.add.accumulate(x, axis)
-def reshape(x: np.ndarray, shape: tuple[int, ...]) -> np.ndarray: return np.asarray(x).reshape(shape)
-def argmax(x: np.ndarray, axis: int = -1) -> np.ndarray: return x.argmax(axis)
-# fmt: on
 
 
 def logsumexp(x: np.ndarray, axis: int = -1, keepdims: Any = False) -> np.ndarray:
@@ -193,10 +176,6 @@ def take_last(x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
     return np.take_along_axis(x, np.asarray(index)[..., None, None], -2).squeeze(-2)
-
-
-def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray:
-    return x[np.arange(len(x))[:, None], index]
 
 
 def split_last(x: np.ndarray, sizes: Sequence[int]) -> Sequence[np.ndarray]:

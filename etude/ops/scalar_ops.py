@@ -20,16 +20,13 @@ minimum = min
 maximum = max
 
 
-def relu(x: float) -> float:
-    return maximum(x, 0.0)
-
-
 def sigmoid(x: float) -> float:
     e = math.exp(-abs(x))
     return (e if x < 0 else 1) / (1 + e)
 
 
 # fmt: off
+def relu(x: float) -> float: return maximum(x, 0.0)
 def softplus(x: float) -> float: return maximum(x, 0.0) + math.log1p(math.exp(-abs(x)))
 def square(x: float) -> float: return x * x
 def sign(x: float) -> float: return float((x > 0) - (x < 0))

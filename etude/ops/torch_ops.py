@@ -53,15 +53,23 @@ def conv(x: Tensor, kernel: Tensor, stride: int) -> Tensor:
 # fmt: off
 def pad(x: Tensor, n: int) -> Tensor: return functional.pad(x, (0, 0, n, n, n, n))
 def gelu(x: Tensor) -> Tensor: return functional.gelu(x, approximate="tanh")
+def cast(x: Tensor, dtype: str) -> Tensor: return x.to(getattr(torch, dtype))
+def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor: return torch.sum(x, axis, keepdims)
+def standardised(x: Tensor, epsilon: float) -> Tensor: return functional.layer_norm(x, x.shape[-1:], eps=epsilon)
+def all(x: Tensor, axis: Any = None) -> Tensor: return torch.all(x) if axis is None else torch.all(x, axis)
+def argmax(x: Tensor, axis: int = -1) -> Tensor: return torch.argmax(x, axis)
+def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor: return torch.logsumexp(x, axis, keepdims)
+def softmax(x: Tensor) -> Tensor: return torch.softmax(x, -1)
+def log_softmax(x: Tensor) -> Tensor: return torch.log_softmax(x, -1)
+def sort(x: Tensor, axis: int = -1) -> Tensor: return torch.sort(x, axis).values
+def split_last(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]: return torch.split(x, list(sizes), -1)
+def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor: return torch.cat(tuple(arrays), axis)
+def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor: return torch.stack(tuple(arrays), axis)
 # fmt: on
 
 
 def linspace(low: float, high: float, n: int, like: Tensor) -> Tensor:
     return torch.linspace(low, high, n, dtype=torch.float32, device=like.device)
-
-
-def cast(x: Tensor, dtype: str) -> Tensor:
-    return x.to(getattr(torch, dtype))
 
 
 def _tensor(x: Any, like: Tensor) -> Tensor:
@@ -101,20 +109,12 @@ def _operand(x: Any, condition: Tensor) -> Any:
     return x if isinstance(x, Tensor | float | int) else torch.as_tensor(x, device=condition.device)
 
 
-def sum(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
-    return torch.sum(x, axis, keepdims)
-
-
 def mean(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.mean(x if x.is_floating_point() else x.float(), axis, keepdims)
 
 
 def std(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.std(x, axis, correction=0, keepdim=keepdims)
-
-
-def standardised(x: Tensor, epsilon: float) -> Tensor:
-    return functional.layer_norm(x, x.shape[-1:], eps=epsilon)
 
 
 def max(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
@@ -125,22 +125,9 @@ def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
     return torch.amin(x, () if axis is None else axis, keepdims)
 
 
-# fmt: off
-def all(x: Tensor, axis: Any = None) -> Tensor: return torch.all(x) if axis is None else torch.all(x, axis)
-def argmax(x: Tensor, axis: int = -1) -> Tensor: return torch.argmax(x, axis)
-def logsumexp(x: Tensor, axis: int = -1, keepdims: bool = False) -> Tensor: return torch.logsumexp(x, axis, keepdims)
-def softmax(x: Tensor) -> Tensor: return torch.softmax(x, -1)
-def log_softmax(x: Tensor) -> Tensor: return torch.log_softmax(x, -1)
-# fmt: on
-
-
 def attention(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], mask: Tensor) -> Tensor:
     query, key, value = (x.transpose(1, 2) for x in (query, concatenate(keys, 1), concatenate(values, 1)))
     return functional.scaled_dot_product_attention(query, key, value, mask.unsqueeze(1)).transpose(1, 2)
-
-
-def sort(x: Tensor, axis: int = -1) -> Tensor:
-    return torch.sort(x, axis).values
 
 
 def huber(error: Tensor, width: float) -> Tensor:
@@ -162,10 +149,6 @@ def take_row(x: Tensor, index: Tensor) -> Tensor:
 
 def gather(x: Tensor, index: Tensor) -> Tensor:
     return x[torch.arange(x.shape[0], device=x.device)[:, None], index.long()]
-
-
-def split_last(x: Tensor, sizes: Sequence[int]) -> Sequence[Tensor]:
-    return torch.split(x, list(sizes), -1)
 
 
 def linear_binning(place: Tensor, weight: Tensor, n: int) -> Tensor:
@@ -196,9 +179,3 @@ def scan(step: Callable[..., Tensor], start: Tensor, inputs: Sequence[Tensor]) -
         y = step(y, *now)
         found.append(y)
     return torch.stack(found)
-
-
-# fmt: off
-def concatenate(arrays: Sequence[Tensor], axis: int = -1) -> Tensor: return torch.cat(tuple(arrays), axis)
-def stack(arrays: Sequence[Tensor], axis: int = 0) -> Tensor: return torch.stack(tuple(arrays), axis)
-# fmt: on
