@@ -54,8 +54,7 @@ class Config:
         checks.not_negative(self, "learning_rate")
         check_optimizer(type(self).__name__, self.optimizer)
         object.__setattr__(self, "adapt", rules_of(self.adapt))
-        if self.max_gradient_norm is not None:
-            checks.positive(self, "max_gradient_norm")
+        checks.positive(self, "max_gradient_norm")
 
     @property
     def example_length(self) -> int:
@@ -93,8 +92,7 @@ class StateDependentConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.gsde_sample_every is not None:
-            checks.counts(self, "gsde_sample_every")
+        checks.counts(self, "gsde_sample_every")
         spec = self.actor_network
         if self.gsde and not (isinstance(spec, Mlp | Conv) and spec.widths):
             raise ConfigError(
@@ -131,8 +129,7 @@ class OffPolicyConfig(Config):
         checks.not_negative(self, "learning_starts", "priority_exponent", "importance_exponent", "exploration_exponent")
         checks.counts(self, "batch_size", "buffer_size", "train_every", "gradient_steps", "n_step", "hindsight_goals")
         checks.one_of(self, "hindsight", ("none", "future", "final", "episode"))
-        if self.reset_every is not None:
-            checks.counts(self, "reset_every")
+        checks.counts(self, "reset_every")
         if self.actor_priorities and not self.priority_exponent:
             raise ConfigError(
                 f"{type(self).__name__}: actor_priorities = True, and priority_exponent = 0 draws all rows alike. Give "
@@ -209,9 +206,7 @@ class RolloutConfig(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.counts(self, "rollout_length", "epochs")
-        if self.minibatch_size is not None:
-            checks.counts(self, "minibatch_size")
+        checks.counts(self, "rollout_length", "epochs", "minibatch_size")
 
 
 @dataclass(frozen=True)
@@ -326,9 +321,7 @@ class GamesConfig(EpisodesConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.counts(self, "group_size", "epochs")
-        if self.minibatch_size is not None:
-            checks.counts(self, "minibatch_size")
+        checks.counts(self, "group_size", "epochs", "minibatch_size")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -46,24 +46,31 @@ def declared(config: Any, also: Mapping[str, tuple[tuple[type, ...], str]] = Map
             _refuse(config, field.name, expected)
 
 
+def _given(config: Any, fields: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+    """Fields and their values, but for those that are None and may be, as they are declared."""
+    for field in fields:
+        value = getattr(config, field)
+        if value is not None or "None" not in str(type(config).__dataclass_fields__[field].type):
+            yield field, value
+
+
 def fractions(config: Any, *fields: str) -> None:
     """Numbers, or schedules, in [0, 1]."""
-    for field in fields:
-        if not all(0 <= end <= 1 for end in _ends(getattr(config, field))):
+    for field, value in _given(config, fields):
+        if not all(0 <= end <= 1 for end in _ends(value)):
             _refuse(config, field, "a number from 0 to 1")
 
 
 def not_negative(config: Any, *fields: str) -> None:
     """Numbers, or schedules, of at least 0."""
-    for field in fields:
-        if not all(end >= 0 for end in _ends(getattr(config, field))):
+    for field, value in _given(config, fields):
+        if not all(end >= 0 for end in _ends(value)):
             _refuse(config, field, "a number of at least 0")
 
 
 def counts(config: Any, *fields: str) -> None:
     """Whole numbers of at least 1."""
-    for field in fields:
-        value = getattr(config, field)
+    for field, value in _given(config, fields):
         if not isinstance(value, int) or isinstance(value, bool) or value < 1:
             _refuse(config, field, "a whole number of at least 1")
 
@@ -77,8 +84,8 @@ def whole_number(name: str, value: Any, least: int = 1, of: str = "", none: bool
 
 def positive(config: Any, *fields: str) -> None:
     """Numbers, or schedules, above 0."""
-    for field in fields:
-        if not all(end > 0 for end in _ends(getattr(config, field))):
+    for field, value in _given(config, fields):
+        if not all(end > 0 for end in _ends(value)):
             _refuse(config, field, "a number above 0")
 
 

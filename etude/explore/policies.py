@@ -173,9 +173,7 @@ class StateDependentSample(ExplorerBase):
     log_prob: bool = True
 
     def __post_init__(self) -> None:
-        checks.counts(self, "features", "size")
-        if self.sample_every is not None:
-            checks.counts(self, "sample_every")
+        checks.counts(self, "features", "size", "sample_every")
 
     @property
     def state_size(self) -> int:

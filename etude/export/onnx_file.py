@@ -132,23 +132,11 @@ def _reduction(operation: str) -> Emit:
     return emit
 
 
-def _not_equal(model: OnnxModel, step: Traced, x: Any, y: Any) -> str:
-    return model.node("Not", _binary("Equal", True)(model, step, x, y))
-
-
-def _affine(model: OnnxModel, step: Traced, x: Traced, w: Traced, bias: Traced) -> str:
-    return model.node("Add", _binary("MatMul")(model, step, x, w), model.cast(bias, step.dtype))
-
-
 def _conv(model: OnnxModel, step: Traced, x: Traced, kernel: Traced, stride: int) -> str:
     first = model.node("Transpose", model.cast(x, step.dtype), perm=[0, 3, 1, 2])
     filters = model.node("Transpose", model.cast(kernel, step.dtype), perm=[3, 2, 0, 1])
     found = model.node("Conv", first, filters, strides=[stride, stride])
     return model.node("Transpose", found, perm=[0, 2, 3, 1])
-
-
-def _pad(model: OnnxModel, step: Traced, x: Traced, n: int) -> str:
-    return model.node("Pad", model.cast(x, step.dtype), model.constant([0, n, n, 0, 0, n, n, 0]))
 
 
 def _clip(model: OnnxModel, step: Traced, x: Any, low: Any, high: Any) -> str:
@@ -191,14 +179,6 @@ def _standardised(x: Any, epsilon: float) -> Traced:
     return x / ops.sqrt(ops.mean(x * x, -1, keepdims=True) + epsilon)
 
 
-def _argmax(model: OnnxModel, step: Traced, x: Traced, axis: int = -1) -> str:
-    return model.node("ArgMax", model.cast(x, x.dtype), axis=axis, keepdims=0)
-
-
-def _cumsum(model: OnnxModel, step: Traced, x: Traced, axis: int = -1) -> str:
-    return model.node("CumSum", model.cast(x, step.dtype), model.constant(axis))
-
-
 def _like(value: float) -> Emit:
     def emit(model: OnnxModel, step: Traced, x: Traced) -> str:
         shape = model.node("Shape", model.cast(x, x.dtype))
@@ -218,10 +198,6 @@ def _picked(model: OnnxModel, step: Traced, x: Traced, index: Traced, batch: int
     return model.node("GatherND", model.cast(x, step.dtype), each, batch_dims=batch or index.ndim)
 
 
-def _reshape(model: OnnxModel, step: Traced, x: Traced, shape: tuple[int, ...]) -> str:
-    return model.node("Reshape", model.cast(x, step.dtype), model.constant(shape))
-
-
 def _with_axes(operation: str) -> Emit:
     return lambda model, step, x, axis: model.node(operation, model.cast(x, step.dtype), model.constant([axis]))
 
@@ -230,10 +206,6 @@ def _swapaxes(model: OnnxModel, step: Traced, x: Traced, axis1: int, axis2: int)
     order = np.arange(x.ndim)
     order[[axis1, axis2]] = order[[axis2, axis1]]
     return model.node("Transpose", model.cast(x, step.dtype), perm=order.tolist())
-
-
-def _concatenate(model: OnnxModel, step: Traced, arrays: tuple[Any, ...], axis: int = -1) -> str:
-    return model.node("Concat", *(model.cast(x, step.dtype) for x in arrays), axis=axis)
 
 
 def _stack(model: OnnxModel, step: Traced, arrays: tuple[Any, ...], axis: int = 0) -> str:
@@ -289,13 +261,22 @@ _EMITTED: dict[str, Emit] = {
         "expm1": lambda x: ops.exp(x) - 1, "log1p": lambda x: ops.log(x + 1),
     }.items()},
     "attention": _composed(_attention), "standardised": _composed(_standardised),
-    "softmax": _unary("Softmax", axis=-1), "log_softmax": _unary("LogSoftmax", axis=-1), "ne": _not_equal,
-    "affine": _affine, "conv": _conv, "pad": _pad, "clip": _clip, "where": _where, "argmax": _argmax,
-    "cumsum": _cumsum, "zeros_like": _like(0), "ones_like": _like(1), "one_hot": _one_hot, "take_last": _picked,
-    "take_row": _picked, "gather": lambda model, step, x, index: _picked(model, step, x, index, 1), "reshape": _reshape,
-    "expand_dims": _with_axes("Unsqueeze"), "squeeze": _with_axes("Squeeze"), "swapaxes": _swapaxes,
-    "concatenate": _concatenate, "stack": _stack, "getitem": _getitem,
+    "softmax": _unary("Softmax", axis=-1), "log_softmax": _unary("LogSoftmax", axis=-1), "conv": _conv, "clip": _clip,
+    "where": _where, "zeros_like": _like(0), "ones_like": _like(1), "one_hot": _one_hot, "take_last": _picked,
+    "take_row": _picked, "expand_dims": _with_axes("Unsqueeze"), "squeeze": _with_axes("Squeeze"),
+    "swapaxes": _swapaxes, "stack": _stack, "getitem": _getitem,
+    "gather": lambda model, step, x, index: _picked(model, step, x, index, 1),
     "cast": lambda model, step, x, dtype: model.cast(x, dtype),
+    "ne": lambda model, step, x, y: model.node("Not", _binary("Equal", True)(model, step, x, y)),
+    "affine": lambda model, step, x, w, bias: model.node(
+        "Add", _binary("MatMul")(model, step, x, w), model.cast(bias, step.dtype)),
+    "pad": lambda model, step, x, n: model.node(
+        "Pad", model.cast(x, step.dtype), model.constant([0, n, n, 0, 0, n, n, 0])),
+    "argmax": lambda model, step, x, axis=-1: model.node("ArgMax", model.cast(x, x.dtype), axis=axis, keepdims=0),
+    "cumsum": lambda model, step, x, axis=-1: model.node("CumSum", model.cast(x, step.dtype), model.constant(axis)),
+    "reshape": lambda model, step, x, shape: model.node("Reshape", model.cast(x, step.dtype), model.constant(shape)),
+    "concatenate": lambda model, step, arrays, axis=-1: model.node(
+        "Concat", *(model.cast(x, step.dtype) for x in arrays), axis=axis),
 }  # fmt: skip
 
 

@@ -25,13 +25,8 @@ from etude.networks.encoding import at
 from etude.ops.tracing import Traced
 from etude.training.assembly.evaluator import TrainedPolicy
 
-FIRST, STATE, FRAMES, MASK, NEXT = (
-    "first",
-    "state",
-    "frames",
-    ACTION_MASK,
-    "next_",
-)  # names of inputs; of an output: what it becomes
+FIRST, STATE, FRAMES, MASK = "first", "state", "frames", ACTION_MASK  # names of inputs
+NEXT = "next_"  # before the name of what is remembered: what it becomes
 EXAMPLES = 3  # of the arrays that a program is traced with
 
 

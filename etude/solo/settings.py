@@ -61,10 +61,9 @@ class Settings:
     pool_folder: str | None = None
 
     def __post_init__(self) -> None:
-        checks.counts(self, "pool_size", "batch")
-        optional = ("num_updates", "num_steps", "update_batches", "update_steps", "trial_count")
-        checks.counts(self, *(name for name in optional if getattr(self, name) is not None))
-        checks.fractions(self, "lambda_", *(["epsilon"] if self.epsilon is not None else []))
+        checks.counts(self, "pool_size", "batch", "num_updates", "num_steps", "update_batches", "update_steps")
+        checks.counts(self, "trial_count")
+        checks.fractions(self, "lambda_", "epsilon")
         checks.not_negative(self, "alpha", "initial_ratio", "initial_TD")
         for wrong, reason in self._contradictions():
             if wrong:
@@ -264,9 +263,7 @@ class Options:
     p: int | None = None
 
     def __post_init__(self) -> None:
-        checks.counts(self, "num_store")
-        optional = ("processes", "processes_her", "processes_pr", "clearing_freq")
-        checks.counts(self, *(name for name in optional if getattr(self, name) is not None))
+        checks.counts(self, "num_store", "processes", "processes_her", "processes_pr", "clearing_freq")
         if self.p is not None and self.p < 0:
             raise ConfigError(f"train: p = {self.p}; expected the episodes between two lines, 0 for none, or None.")
         for name in (*WINDOWS, "window_size_ppo", "window_size_pr"):

@@ -60,8 +60,7 @@ class ASHA:
         checks.declared(self)
         if self.reduction < 2:
             raise ConfigError(f"ASHA: reduction = {self.reduction}; expected a whole number of at least 2.")
-        if self.min_steps is not None:
-            checks.counts(self, "min_steps")
+        checks.counts(self, "min_steps")
 
     def check(self, state: StudyState) -> None:
         """Raise ConfigError where there is one rung alone."""
@@ -136,7 +135,7 @@ class MedianStopping:
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        checks.counts(self, "others", *(name for name in ("every", "grace") if getattr(self, name) is not None))
+        checks.counts(self, "others", "every", "grace")
 
     def check(self, state: StudyState) -> None:
         """Raise ConfigError where there are too few configurations to compare."""
@@ -216,8 +215,7 @@ class PBT:
         checks.declared(self)
         checks.fractions(self, "resample")
         object.__setattr__(self, "factors", tuple(self.factors))
-        if self.every is not None:
-            checks.counts(self, "every")
+        checks.counts(self, "every")
         if not 0 < self.share <= 0.5:
             raise ConfigError(f"PBT: share = {self.share}; expected a number above 0, and 0.5 at most.")
         if not self.factors or not all(factor > 0 for factor in self.factors):

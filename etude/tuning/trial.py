@@ -229,8 +229,7 @@ class StudyPlan:
                 f"evaluate_every = {self.evaluate_every:,} does not divide steps = {self.steps:,}, so that the last "
                 f"steps would not be evaluated. Give one that does, such as {evaluate_every(self.steps):,}."
             )
-        if self.save_every is not None:
-            checks.counts(self, "save_every")
+        checks.counts(self, "save_every")
 
     def rounded(self, step: float) -> int:
         """The next multiple of `evaluate_every`, so that trials rest where they were just evaluated."""
