@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -160,11 +160,11 @@ def _of_mlp(spec: Mlp, limits: ArchitectureLimits, last_fixed: bool = False) -> 
 @moves_of.register
 def _of_conv(spec: Conv, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
     dense = _dense_moves(spec, limits, "dense", spec.layer_norm, last_fixed)
-    moves = {
-        ADD_LAYER: _added_convolutions, REMOVE_LAYER: _removed_convolutions, ADD_UNITS: _added_filters,
-        REMOVE_UNITS: _removed_filters, GROW_KERNEL: _grown_kernels, SHRINK_KERNEL: _shrunk_kernels,
-    }  # fmt: skip
-    return {**dense, **{(kind, "conv"): list(found(spec, limits)) for kind, found in moves.items()}}
+    moves = {ADD_LAYER: _added_convolutions(spec, limits), REMOVE_LAYER: _removed_convolutions(spec, limits)}
+    moves |= {kind: _changed_filters(spec, kind, sign, limits) for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1))}
+    kernels = ((GROW_KERNEL, 1), (SHRINK_KERNEL, -1))
+    moves |= {kind: _changed_kernels(spec, kind, sign, limits) for kind, sign in kernels}
+    return {**dense, **{(kind, "conv"): list(found) for kind, found in moves.items()}}
 
 
 @moves_of.register
@@ -343,30 +343,12 @@ def _removed_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tu
         yield found, Mutation(REMOVE_LAYER, "", "conv", layer, spec.filters[layer][0])
 
 
-def _added_filters(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    return _changed_filters(spec, ADD_UNITS, lambda count, k: count + k, limits)
-
-
-def _removed_filters(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    return _changed_filters(spec, REMOVE_UNITS, lambda count, k: count - k, limits)
-
-
-def _changed_filters(
-    spec: Conv, kind: str, change: Callable[[int, int], int], limits: ArchitectureLimits
-) -> Iterable[tuple[Conv, Mutation]]:
+def _changed_filters(spec: Conv, kind: str, sign: int, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
     for layer, (count, kernel, stride) in enumerate(spec.filters):
         for k in FILTERS:
-            if limits.filters[0] <= change(count, k) <= limits.filters[1]:
-                filters = _put(spec.filters, layer, (change(count, k), kernel, stride))
+            if limits.filters[0] <= count + sign * k <= limits.filters[1]:
+                filters = _put(spec.filters, layer, (count + sign * k, kernel, stride))
                 yield dataclasses.replace(spec, filters=filters), Mutation(kind, "", "conv", layer, k)
-
-
-def _grown_kernels(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    return _changed_kernels(spec, GROW_KERNEL, 1, limits)
-
-
-def _shrunk_kernels(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    return _changed_kernels(spec, SHRINK_KERNEL, -1, limits)
 
 
 def _changed_kernels(spec: Conv, kind: str, sign: int, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
