@@ -14,16 +14,7 @@ import numpy as np
 from etude.base.errors import DataError, needing
 from etude.base.spaces import Spaces
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import (
-    BLOCK,
-    LEFT_ALONE,
-    TEXT,
-    pass_over,
-    require_memory,
-    require_regular,
-    require_stored,
-    to_arrays,
-)
+from etude.offline.layout import BLOCK, LEFT_ALONE, TEXT, pass_over, reading, require_memory, require_stored, to_arrays
 
 MOST_ITEMS, DEEPEST = 1000, 16
 CHUNK = 2**18  # bytes of a chunk of all columns of a shard, before compression
@@ -130,16 +121,8 @@ def stream(path: Path) -> Iterator[dict[str, np.ndarray]]:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """An HDF5 file to read; DataError for what is wrong with it."""
-    require_regular(path)
-    try:
-        with library().File(path, "r") as file:
-            yield file
-    except DataError:
-        raise
-    except (LookupError, MemoryError, OSError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        raise DataError(
-            f"{path}: it is no HDF5 file, or is incomplete ({error}). Record or download it again."
-        ) from None
+    with reading(path, "HDF5", RuntimeError, TypeError), library().File(path, "r") as file:
+        yield file
 
 
 def datasets(group: Any, path: Path, images: Collection[str] = (), infos: bool = False) -> tuple[dict[str, Any], int]:

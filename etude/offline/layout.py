@@ -14,6 +14,7 @@ import functools
 import operator
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,19 @@ def require_regular(path: Path) -> None:
     """Raise DataError where this is no regular file: a pipe would be waited for, a device read without an end."""
     if not path.is_file():
         raise DataError(f"{path}: {'it is no regular file' if path.exists() else 'there is no such file'}.")
+
+
+@contextmanager
+def reading(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
+    """What is raised while a file of this kind is read, by its library, as DataError. errors: of the library."""
+    require_regular(path)
+    try:
+        yield
+    except DataError:
+        raise
+    except (LookupError, MemoryError, OSError, OverflowError, ValueError, *errors) as error:
+        text = f"{path}: it is no {kind} file, or is incomplete ({error}). Record or download it again."
+        raise DataError(text) from None
 
 
 def require_stored(path: Path, name: str, claimed: int, stored: int) -> None:

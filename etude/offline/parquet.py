@@ -24,8 +24,8 @@ from etude.offline.layout import (
     OBSERVATIONS,
     observation_arrays,
     pass_over,
+    reading,
     require_memory,
-    require_regular,
     require_stored,
     text_arrays,
     to_arrays,
@@ -279,16 +279,9 @@ def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read; DataError for what is wrong with it."""
     pyarrow, pq = library()
-    require_regular(path)
-    try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            yield file
-    except DataError:
-        raise
-    except (OSError, LookupError, MemoryError, OverflowError, ValueError, pyarrow.ArrowException) as error:
-        raise DataError(
-            f"{path}: it is no Parquet file, or is incomplete ({error}). Record or download it again."
-        ) from None
+    opening = reading(path, "Parquet", pyarrow.ArrowException)
+    with opening, pq.ParquetFile(path, page_checksum_verification=True) as file:
+        yield file
 
 
 def _text(file: Any) -> str | None:
