@@ -63,7 +63,7 @@ def require_regular(path: Path) -> None:
 
 
 @contextmanager
-def reading(path: Path, kind: str, *errors: type[Exception]) -> Iterator[None]:
+def reading(path: Path, kind: str, *errors: Any) -> Iterator[None]:
     """What is raised while a file of this kind is read, by its library, as DataError. errors: of the library."""
     require_regular(path)
     try:

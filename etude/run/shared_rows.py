@@ -27,17 +27,44 @@ DEEP = 3  # how far below the folder of a study the checkpoints of its runs are,
 _NAME = re.compile(r"rows-\d{9}-[0-9a-f]{8}\.etude")
 
 
-class _SharedRows:
-    """Writes the rows of one ring at a time. Every file holds what changed since the one before it, which it names; no
-    file is written twice, so that what a checkpoint names stays as it was. folder: of the study."""
+class SharedReplay:
+    """The replay that runs store into one after the other in this process, and what writes its rows. Every file holds
+    what changed since the one before it, which it names; no file is written twice, so that what a checkpoint names
+    stays as it was. folder: of their study."""
 
     def __init__(self, folder: Path):
         self._folder, self._count = folder / FOLDER, 0
+        self._ring: Ring | None = None  # as the last run left it
         self._changes: RingChanges | None = None
         self._newest: str | None = None  # the file that ends with the newest row
         self._version = -1  # of the ring, as that file has it
 
-    def follow(self, ring: Ring, newest: str | None) -> None:
+    def directory(self, path: Path, keep: int) -> RunDirectory:
+        """The directory of a run that stores into it."""
+        return _SharingDirectory(path, keep, self)
+
+    def store_into(self, run: Run, newest: Path | None, own: bool) -> None:
+        """Let a run store into the replay. Its rows continue none of another run's.
+
+        newest: the directory of the run that has stored last; None: none has. own: whether that is this run.
+        """
+        buffer = run.learner.replay if isinstance(run.learner, Learner) else run.learner
+        if not isinstance(buffer, Buffer):
+            raise ConfigError(f"shared_replay = True: no run can share its {type(buffer).__name__}. Leave it off.")
+        if self._ring is None:
+            self._follow(buffer.ring, None if newest is None else _restored(buffer.ring, newest, own))
+        else:
+            buffer.share(self._ring)
+        self._ring = buffer.ring
+        if not own:
+            self._ring.cut(np.arange(self._ring.environments))
+
+    def forget(self) -> bool:
+        """Forget what no checkpoint has: the next run restores the replay. Whether there was one."""
+        was, self._ring = self._ring is not None, None
+        return was
+
+    def _follow(self, ring: Ring, newest: str | None) -> None:
         """Write the rows of this ring from now on. newest: the file of those that it holds; None: none has them."""
         self._changes, self._newest = RingChanges(ring, saved=newest is not None), newest
         self._version = -1 if newest is None else ring.version
@@ -53,43 +80,10 @@ class _SharedRows:
             try:
                 checkpoint.write(self._folder / name, {"changes": self._changes.take(), "before": self._newest or ""})
             except BaseException:
-                self.follow(ring, None)  # the next file has all rows
+                self._follow(ring, None)  # the next file has all rows
                 raise
             self._newest, self._version, self._count = name, ring.version, self._count + 1
         return {**state, "replay": {**state["replay"], "ring": {"file": self._newest}}}
-
-
-class SharedReplay:
-    """The replay that runs store into one after the other in this process. folder: of their study."""
-
-    def __init__(self, folder: Path):
-        self._rows = _SharedRows(folder)
-        self._ring: Ring | None = None  # as the last run left it
-
-    def directory(self, path: Path, keep: int) -> RunDirectory:
-        """The directory of a run that stores into it."""
-        return _SharingDirectory(path, keep, self._rows)
-
-    def store_into(self, run: Run, newest: Path | None, own: bool) -> None:
-        """Let a run store into the replay. Its rows continue none of another run's.
-
-        newest: the directory of the run that has stored last; None: none has. own: whether that is this run.
-        """
-        buffer = run.learner.replay if isinstance(run.learner, Learner) else run.learner
-        if not isinstance(buffer, Buffer):
-            raise ConfigError(f"shared_replay = True: no run can share its {type(buffer).__name__}. Leave it off.")
-        if self._ring is None:
-            self._rows.follow(buffer.ring, None if newest is None else _restored(buffer.ring, newest, own))
-        else:
-            buffer.share(self._ring)
-        self._ring = buffer.ring
-        if not own:
-            self._ring.cut(np.arange(self._ring.environments))
-
-    def forget(self) -> bool:
-        """Forget what no checkpoint has: the next run restores the replay. Whether there was one."""
-        was, self._ring = self._ring is not None, None
-        return was
 
 
 def _restored(ring: Ring, newest: Path, own: bool) -> str | None:
@@ -107,17 +101,17 @@ def _restored(ring: Ring, newest: Path, own: bool) -> str | None:
 class _SharingDirectory(RunDirectory):
     """The directory of a run whose replay others share: its checkpoints name the files that have the rows."""
 
-    def __init__(self, path: Path, keep: int, rows: _SharedRows):
+    def __init__(self, path: Path, keep: int, replay: SharedReplay):
         super().__init__(path, keep)
-        self._rows = rows
+        self._replay = replay
 
     def save(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
         """See `RunDirectory`."""
-        return super().save(step, self._rows.without_rows(state), meta)
+        return super().save(step, self._replay.without_rows(state), meta)
 
     def save_best(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
         """See `RunDirectory`."""
-        return super().save_best(step, state if "replay" not in state else self._rows.without_rows(state), meta)
+        return super().save_best(step, state if "replay" not in state else self._replay.without_rows(state), meta)
 
 
 def file_of_rows(state: dict[str, Any]) -> str | None:
