@@ -37,7 +37,8 @@ class VMPOConfig(OnPolicyConfig, StochasticPolicyConfig):
     rollout_length: int = 256
     minibatch_size: int | None = None
     epochs: int = 20  # gradient steps on each rollout
-    dual_learning_rate: float = 0.01  # of the temperature and the multipliers, which Adam trains as logarithms
+    normalize_reward: bool = True
+    dual_learning_rate: float = 0.001  # of the temperature and the multipliers, which Adam trains as logarithms
     epsilon: float = 0.1  # bound on the KL divergence of reweighted steps from the better half, in nats
     epsilon_mean: float = 0.01  # bound on that of the policy; Gaussian ones: by their mean alone
     epsilon_std: float = 1e-4  # Gaussian policies: bound on that by the standard deviation alone

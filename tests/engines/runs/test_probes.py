@@ -113,6 +113,13 @@ LEARNERS = {
     "td3": continuous_control("td3", etude.algorithms.TD3Config(**NOISY, target_noise=0.05)),
     "sac": continuous_control("sac", etude.algorithms.SACConfig(**SOFT)),
     "sac, 3 steps": continuous_control("sac", etude.algorithms.SACConfig(**SOFT, n_step=3)),
+    "mpo": continuous_control(
+        "mpo", etude.algorithms.MPOConfig(**OFF_POLICY, target_update_every=20, epsilon_mean=0.1, epsilon_std=1e-2)
+    ),
+    "mpo, choices": Learner("mpo", etude.algorithms.MPOConfig(**OFF_POLICY, target_update_every=20, epsilon_mean=0.1)),
+    "v_mpo": on_policy(
+        "v_mpo", etude.algorithms.VMPOConfig(**ON_POLICY, rollout_length=50, epsilon=0.5, epsilon_mean=0.05)
+    ),
     "reinforce": on_policy("reinforce", etude.algorithms.ReinforceConfig(**ON_POLICY)),
     "a2c": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0)),
     "a2c, numbers": on_policy("a2c", etude.algorithms.A2CConfig(**ON_POLICY, entropy_coefficient=0.0), continuous=True),
@@ -214,6 +221,8 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
     bound, best = agent.layout.bind(agent.weights()), agent.act(observation).mode()
     if isinstance(bound.critic, CriticEnsemble | DiscreteTwinCritic):
         return bound.critic(observation, best).mean(0)
+    if isinstance(run.engine.spaces.action, gym.spaces.Discrete):
+        return np.take_along_axis(bound.critic(observation), best[:, None], 1)[:, 0]
     return bound.critic((observation, best))[:, 0]
 
 
