@@ -82,7 +82,7 @@ def learn_calls(members: int, repeats: int) -> dict[str, float]:
     run.engine.learn = lambda given, hyper: batches.append((given, hyper)) or learn(given, hyper)
     run.train(512)
     engine, (given, hyper) = run.engine, batches[0]
-    one = (engine._state, *engine._inputs(_read(given), {}, hyper))
+    one = (engine.held, *engine._inputs(_read(given), {}, hyper))
     stacked = jax.tree_util.tree_map(lambda x: np.stack([np.asarray(x)] * members), one)
     alone, vmapped = jax.jit(engine._steps), jax.jit(jax.vmap(engine._steps))
     mapped = jax.jit(lambda *x: jax.lax.map(lambda own: engine._steps(*own), x))

@@ -318,6 +318,13 @@ def _ratio(found: dict[str, float]) -> str:
     return f"{found['ratio']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
 
 
+def _compiled(held: dict[str, Any]) -> str:
+    found = held["speed"]["processor"]
+    pairs = {"the bare loop": "bare", "the loop over Gymnasium's": "gymnasium", "rejax": "rejax"}
+    beside = [f"{found[f'fused / {way}']['median']:g} times {name}" for name, way in pairs.items()]
+    return f"fused runs make {', '.join(beside)}, in steps per second of processor time"
+
+
 def _spread(found: dict[str, float]) -> str:
     alone = found["repeats"] == 1
     return f"{found['median']:g}" + (" (once)" if alone else f" ({found['lowest']:g} to {found['highest']:g})")
@@ -333,6 +340,7 @@ FEATURES = (
     Feature("board", "board.md", _board),
     Feature("by_embedding", "distributions.md", _by_embedding),
     Feature("callbacks", "training.md", _callbacks),
+    Feature("compiled", "compiled.md", _compiled),
     Feature("connect_four", "multi-agent.md", _connect_four),
     Feature("curriculum", "curricula.md", _curriculum),
     Feature("envpool_steps", "environments.md", _envpool_steps),

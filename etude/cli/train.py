@@ -134,7 +134,7 @@ NETWORKS: dict[str, type[Mlp | Conv]] = {"mlp": Mlp, "conv": Conv}
     learning="network optimizer adapt explorer start_from",
     environment="policies env_arg wrapper drop frame_stack keep_info",
     evaluation="evaluate_episodes evaluate_max_steps evaluate_steps evaluate_workers save_every",
-    machine="overlap ray devices compiled replay_folder",
+    machine="overlap ray devices compiled vectorization fused replay_folder",
     data="data output output_format estimate_every estimate_data estimate_methods estimate_softened serve spaces "
     "certificate key",
     display="verbose quiet",

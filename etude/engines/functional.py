@@ -99,19 +99,19 @@ class Program:
         self.gradients: Any = backend.compile(self._differentiate_all)
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
-        state, (summaries, td_error) = self.backend.scan(self._step, state, (batches, noise), scalars)
-        return state, {self._reported(): ops.mean(summaries, 0)}, td_error
+        state, (summaries, td_error) = self.backend.scan(self.step, state, (batches, noise), scalars)
+        return state, {self.reported(): ops.mean(summaries, 0)}, td_error
 
-    def _reported(self) -> int:
+    def reported(self) -> int:
         """The place of what this trace reports in `reports`: what it returns goes by this number."""
         found = Reported(*self._names, self._rare, self._told)
         if found not in self.reports:
             self.reports.append(found)
         return self.reports.index(found)
 
-    def _step(self, state: Any, inputs: Any, scalars: Any) -> Any:
+    def step(self, state: Any, inputs: Any, scalars: Any) -> Any:
         self.traces += 1
-        layout, hyper = self.layout, self._hyper(scalars)
+        layout, hyper = self.layout, self.hyper(scalars)
         if layout.delay is None:
             return self._train(state, inputs, hyper, layout.groups)
         often = {group: names for group, names in layout.groups.items() if group not in layout.delayed}
@@ -167,13 +167,13 @@ class Program:
     def _differentiate_all(self, values: Arrays, batch: Any, noise: Any, scalars: Any) -> Any:
         self.traces += 1
         inputs = (batch, noise)
-        reported, gradients = self._differentiate(values, inputs, self._hyper(scalars), self.layout.groups)
-        return gradients, {self._reported(): reported[:2]}
+        reported, gradients = self._differentiate(values, inputs, self.hyper(scalars), self.layout.groups)
+        return gradients, {self.reported(): reported[:2]}
 
     def _descend_named(self, state: Any, gradients: Arrays, scalars: Any) -> Any:
-        return self._descend(state, gradients, self._hyper(scalars), self.layout.groups)
+        return self._descend(state, gradients, self.hyper(scalars), self.layout.groups)
 
-    def _hyper(self, scalars: Any) -> Arrays:
+    def hyper(self, scalars: Any) -> Arrays:
         """What `_scalars` was given, inside of what is compiled."""
         return {name: scalars[i] for i, name in enumerate(self.layout.hyper)}
 
@@ -242,10 +242,11 @@ class FunctionalEngine:
         self._noise = loss_noise(seed)
         values = backend.put(dict(self.layout.initial))
         zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
-        self._state = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
-        self._state["step"] = backend.put(np.zeros((), np.int32))
+        # All that a gradient step changes, on the device
+        self.held: dict[str, Any] = {"values": values} | {moment: backend.put(zero) for moment in self.layout.moments}
+        self.held["step"] = backend.put(np.zeros((), np.int32))
         if self.layout.delay is not None:
-            self._state["delayed"] = backend.put(np.zeros((), np.int32))
+            self.held["delayed"] = backend.put(np.zeros((), np.int32))
         self._done = 0  # gradient steps
 
     @functools.cached_property
@@ -285,17 +286,24 @@ class FunctionalEngine:
 
     def values(self) -> Any:
         """All weights, where this process computes without others."""
-        return self._state["values"]
+        return self.held["values"]
 
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
         noise = self.layout.draw_noise(self._noise, k, n)
         inputs = self._inputs(_read(batches), noise, hyper)
-        self._state, found, td_error = self._learning.learn(self._state, *inputs)
+        self.held, found, td_error = self._learning.learn(self.held, *inputs)
+        errors = None if td_error is None else self.backend.numpy(td_error)
+        return self.update(self._learning.reports, self.backend.numpy(found), errors, k, hyper)
+
+    def update(
+        self, reports: list[Reported], found: dict[int, np.ndarray], errors: Any, k: int, hyper: dict[str, float]
+    ) -> Update:
+        """What k gradient steps came to, which a program has taken. reports, found: its own, and what it returned."""
         [(number, summary)] = found.items()
-        losses, metrics, rare, told = self._learning.reports[number]
-        reported = dict(zip((*losses, *metrics), self.backend.numpy(summary).tolist(), strict=True))
+        losses, metrics, rare, told = reports[number]
+        reported = dict(zip((*losses, *metrics), summary.tolist(), strict=True))
         for name in rare & reported.keys():
             mean = reported.pop(name)
             if due := self.layout.times_due(
@@ -303,7 +311,6 @@ class FunctionalEngine:
             ):  # the mean over the gradient steps at which it was reported
                 reported[name] = mean * k / due
         self._done += k
-        errors = None if td_error is None else self.backend.numpy(td_error)
         update = update_of(list(losses), reported, told, errors, k)
         check_finite(update)
         return update
@@ -324,7 +331,7 @@ class FunctionalEngine:
         """One gradient step with these gradients of all trained weights, by name."""
         self.layout.check_gradients(gradients)
         inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
-        self._state, reported = self._learning.apply(self._state, *inputs)
+        self.held, reported = self._learning.apply(self.held, *inputs)
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
 
@@ -337,17 +344,17 @@ class FunctionalEngine:
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""
-        values = self._state["values"]
+        values = self.held["values"]
         return self.backend.numpy({name: values[name] for name in (values if names is None else names)})
 
     def load(self, weights: Weights, version: PolicyVersion = INITIAL_VERSION) -> None:
         """Take over weights by name, the others stay; raises NetworkError where a name or a shape does not fit."""
         self.layout.check_weights(weights)
-        self._state["values"] = {**self._state["values"], **self.backend.put(dict(weights))}
+        self.held["values"] = {**self.held["values"], **self.backend.put(dict(weights))}
 
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
-        state = {**self.backend.numpy(self._state), "noise": seeding.generator_state(self._noise)}
+        state = {**self.backend.numpy(self.held), "noise": seeding.generator_state(self._noise)}
         return state | {moment: self.layout.parted(state[moment]) for moment in self.layout.moments}
 
     def check_state(self, saved: Stored) -> None:
@@ -359,10 +366,10 @@ class FunctionalEngine:
         layout = self.layout
         seeding.restore_generator(self._noise, state["noise"])
         flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in layout.moments}
-        self._state = self.backend.put({"values": layout.as_own(state["values"]), **flat})
-        self._state["step"] = self.backend.put(np.asarray(state["step"], np.int32))
+        self.held = self.backend.put({"values": layout.as_own(state["values"]), **flat})
+        self.held["step"] = self.backend.put(np.asarray(state["step"], np.int32))
         if layout.delay is not None:
-            self._state["delayed"] = self.backend.put(np.asarray(layout.times_delayed(state), np.int32))
+            self.held["delayed"] = self.backend.put(np.asarray(layout.times_delayed(state), np.int32))
         self._done = int(state["step"])
 
 

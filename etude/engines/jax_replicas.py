@@ -231,7 +231,7 @@ class ShardedEngine(FunctionalEngine):
         return program
 
     def _values(self) -> Any:
-        return jax.tree_util.tree_map(self.backend.local, self._state["values"])
+        return jax.tree_util.tree_map(self.backend.local, self.held["values"])
 
     def _inputs(self, batch: Any, noise: dict[str, Any], hyper: dict[str, float]) -> Any:
         divided = {name: array for name, array in noise.items() if name in self.layout.agent.noise}

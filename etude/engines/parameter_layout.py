@@ -130,12 +130,12 @@ class ParameterLayout:
                 "at 0, or give it to the critics of sac: network=ActorCritic(Mlp(...), Mlp(..., dropout=0.01))."
             )
 
-    def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None) -> Any:
+    def bind(self, values: Mapping[str, Any], hyper: Mapping[str, Any] | None = None, acting: bool = False) -> Any:
         """The agent as a function of these variables, with these (traced) scalars in its config, for its losses: what
-        is no target is then in training mode."""
+        is no target is then in training mode, unless the agent is to act."""
         agent = copy.copy(self.agent)
         for name, part in self.parts.items():
-            training = hyper is not None and part.target_of is None
+            training = not (hyper is None or acting) and part.target_of is None
             put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}, training))
         return self._with_hyper(agent, hyper) if hyper else agent
 

@@ -95,7 +95,10 @@ def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
     f(e_out)`. Fortunato et al. 2018, arXiv:1706.10295, equations 9 to 11."""
     weight, bias = values[layer.weight], values[layer.bias]
     if layer.noisy is not None:
-        noise_in, noise_out = (_rooted(values[name]) for name in (layer.noisy.inputs, layer.noisy.units))
+        noise_in, noise_out = (
+            ops.sign(noise) * ops.sqrt(ops.abs(noise))
+            for noise in (values[layer.noisy.inputs], values[layer.noisy.units])
+        )
         weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
         bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
     x = ops.affine(x, weight, bias)
@@ -181,10 +184,6 @@ def convolved(values: Mapping[str, Any], layer: Convolution, x: Any) -> Any:
     if n:
         x = ops.pad(x, n) if n > 0 else x[:, -n:n, -n:n]
     return ops.conv(x, values[layer.weight], layer.stride) + values[layer.bias]
-
-
-def _rooted(noise: Any) -> Any:
-    return ops.sign(noise) * ops.sqrt(ops.abs(noise))
 
 
 def draw_all(parameters: Mapping[str, Parameter], rng: np.random.Generator) -> dict[str, np.ndarray]:

@@ -416,6 +416,13 @@ class StepsRollout(ABC):
         columns, self._ahead = unpack(state, self.environments, self.spaces)
         return self._restore_columns(columns)
 
+    def settle(self) -> None:  # noqa: B027
+        """Take back what was learned ahead, where something was."""
+
+    def learn_together(self, due: Sequence[Any]) -> None:  # noqa: B027
+        """Carry out what loops are to collect and learn next, where their rollouts, as this one, learn, too. Each has
+        the numbers that it has alone. due: what `loop.CollectionDue` says of each."""
+
     @abstractmethod
     def cut(self) -> None:
         """The next steps do not continue the last ones."""

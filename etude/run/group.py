@@ -20,7 +20,7 @@ from etude.run.run import Run
 from etude.training.kinds import kind_of
 from etude.training.kinds.kind import vectorization_for
 from etude.training.learner import Learner
-from etude.training.loop import CollectionDue
+from etude.training.loop import in_turns
 
 FAR = 1_000_000  # environment steps
 
@@ -43,6 +43,10 @@ class RunGroup:
             self._join()
 
     def _join(self) -> None:
+        for run in self.runs:
+            run.loop.paced = True
+        if self.runs[0].setup.fused:
+            return
         context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
         seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
         actor = StackedActor(context.agent, context.engine.spaces, members)
@@ -56,24 +60,14 @@ class RunGroup:
         joint = JointRollout(make, actor, members, count)
         for i, run in enumerate(self.runs):
             run._lifecycle.collect_with(functools.partial(joint.member, i))
-            run._loop.paced = True
 
     def steps_until(self, end: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
         """Train every run up to environment step `end`; yields (number of the run, its event). schedule: see
         `Run.steps`. A run that ends in an error, which `errors` holds then, does not end the others."""
-        streams = {i: run.steps(end - run.step, **schedule) for i, run in enumerate(self.runs) if run.step < end}
-        while streams:
-            for i, stream in list(streams.items()):
-                try:
-                    for event in stream:
-                        if isinstance(event, CollectionDue):
-                            break
-                        yield i, event
-                    else:
-                        del streams[i]
-                except Exception as error:  # a user's function may raise anything
-                    self.errors[i] = error
-                    del streams[i]
+        streams: dict[int, Iterator[Any]] = {
+            i: run.steps(end - run.step, **schedule) for i, run in enumerate(self.runs) if run.step < end
+        }
+        return in_turns(streams, self.errors)
 
     def stop(self) -> None:
         """Ask all runs to end after the step at hand."""
@@ -94,7 +88,7 @@ def reason_apart(run: Run) -> str | None:
     if context.setup.workers:
         return "workers collect for it"
     if context.setup.vectorization == "compiled":
-        return "a compiled program collects for it"
+        return None if context.setup.fused else "a compiled program collects for it, and fused is off"
     if run.agent.config.adapt:
         return "rules adapt its hyperparameters"
     kind = kind_of(run.agent)

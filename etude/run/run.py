@@ -166,9 +166,9 @@ class Run:
             ScheduledEstimates(self),
             evaluator_for(self.policy, self._context, self.learner, self),
         )
-        self._loop = Loop(
+        self.loop: Loop = Loop(
             parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
-            self._estimator if self.chief else None, self.group,
+            self._estimator if self.chief else None, self.group, self.setup.fused,
         )  # fmt: skip
         self.history: history.RunHistory = history.RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
@@ -234,12 +234,12 @@ class Run:
         advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         try:
-            with obeying_signals(self.stop, self._loop.request_save), self._loop.guarded():
+            with obeying_signals(self.stop, self.loop.request_save), self.loop.guarded():
                 for event in self.history.recorded(self._steps(steps, plan)):
                     called(event)
             return event  # type: ignore[return-value]  # the last one is Finished
         except Exception as error:
-            called.after_failure(self._loop.save_if_new())
+            called.after_failure(self.loop.save_if_new())
             failure = stopped_by(error, self)
         raise failure  # outside of `except`, so that Python shows its own traceback alone
 
@@ -273,7 +273,7 @@ class Run:
 
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
-        self._loop.stop("interrupted")
+        self.loop.stop("interrupted")
 
     def steps(self, steps: int | None = None, *, schedule: Schedule | None = None, **fields: Any) -> Iterator[Event]:
         """Take exactly `steps` steps, as `train` does, and yield the events. fields: of `Schedule`, by themselves.
@@ -293,16 +293,16 @@ class Run:
         self._evaluator.check(schedule)
         if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
-        self._loop.forget_requests()
+        self.loop.forget_requests()
         self.learner.progress.total = max(self.learner.progress.total, end, schedule.total or 0)
-        check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self._loop.learner)
+        check_alike(self.group, {**self.description(), "schedule": schedule.plain()}, end, self.loop.learner)
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
         yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
         if not self.step and (started := self._started_from) is not None and started.note:
             yield Warned(self.step, started.note)
-        yield from self._loop.steps(end, schedule)
+        yield from self.loop.steps(end, schedule)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
@@ -454,5 +454,5 @@ class Run:
         return self
 
     def __exit__(self, _: Any, error: BaseException | None, __: Any) -> None:
-        self._loop.failed(error)
+        self.loop.failed(error)
         self.close()

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import INITIAL_VERSION, EpisodeEnd, PolicyVersion, Steps
+from etude.base.data import INITIAL_VERSION, EpisodeEnd, PolicyVersion, Steps, Update
 from etude.base.errors import ConfigError
+from etude.base.schedules import all_at
 from etude.base.seeding import RunSeed, generator
 from etude.base.trees import Tree
 from etude.engines.functional import FunctionalEngine
-from etude.engines.scanned import Carry, Scan, arrays_of, merged, some_of, with_arrays
+from etude.engines.scanned import Carry, Phases, Scan
 from etude.envs.actions import Actions
 from etude.envs.functional import FunctionalEnvironment
 from etude.envs.observations import Observations
 from etude.protocols import Explorer, Weights
+from etude.replay import Buffer
 from etude.rollout.fragments import InProcess
+from etude.training.learner import Learner, explained_variance
 
+MOST, MOST_STEPS = 16, 2**16  # phases and environment steps of one call
 LATEST = 2**31 - 1  # the last environment step that schedules of exploration tell from later ones
 
 
@@ -34,8 +40,8 @@ class CompiledEnvironments:
     ):  # fmt: skip
         self.spaces, self.columns, self.info_names, count = engine.spaces, np.array(columns), info, len(columns)
         observations, actions = Observations(functional.observation_space), Actions(functional.action_space)
-        self.make_scan: Any = functools.partial(Scan, functional, observations, actions, explorer, info, recorded)
-        self.scan: Scan = engine.program(self.make_scan)
+        self.parts: tuple[Any, ...] = (functional, observations, actions, explorer, info, recorded)
+        self.scan: Scan = engine.program(functools.partial(Scan, *self.parts))
         seeds = np.array([generator(run_seed, "functional", c).integers(2**32) for c in columns], np.uint32)
         none = np.zeros(count, np.int32)
         self.carry: Carry = Carry(None, np.zeros((count, engine.state_size), np.float32), seeds, none, none)
@@ -54,23 +60,24 @@ class CompiledEnvironments:
 
     def state(self) -> list[dict[str, Any]]:
         """The number of each open episode, and where it is."""
-        arrays, episodes = arrays_of(self.carry), np.asarray(self.carry.episode).tolist()
+        arrays = [np.array(leaf) for leaf in trees.leaves(self.carry.begun)]
+        episodes = np.asarray(self.carry.episode).tolist()
         return [{"episode": each, "state": [leaf[i] for leaf in arrays]} for i, each in enumerate(episodes)]
 
     def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Go on from there; those that were saved by another rollout, or of another environment, begin anew."""
         self.reset()
-        kinds = [(leaf.shape[1:], leaf.dtype) for leaf in arrays_of(self.carry)]
+        kinds = [(leaf.shape[1:], leaf.dtype) for leaf in trees.leaves(self.carry.begun)]
         held = [[(np.shape(leaf), leaf.dtype) for leaf in each.get("state", [])] == kinds for each in state]
         lost = [i for i, each in enumerate(state) if each["episode"] >= 0 and not held[i]]
         episodes = np.array([each["episode"] for each in state], np.int32) + ~np.array(held)
         self.carry = self.carry._replace(episode=episodes)
         self.reset()
-        arrays = arrays_of(self.carry)
+        begun = trees.map(np.array, self.carry.begun)
         for i in np.flatnonzero(held):
-            for leaf, kept in zip(arrays, state[i]["state"], strict=True):
+            for leaf, kept in zip(trees.leaves(begun), state[i]["state"], strict=True):
                 leaf[i] = kept
-        self.carry = with_arrays(self.carry, arrays)
+        self.carry = self.carry._replace(begun=begun)
         return trees.map(np.asarray, self.carry.begun[0]), lost
 
     def warnings(self) -> list[str]:
@@ -101,10 +108,11 @@ class CompiledRollout(InProcess):
         collector = self._collector
         collector.first_observation()
         held = self.compiled.carry
-        begun = held.begun if len(at) == self.environments else some_of(held.begun, at)
+        begun = held.begun if len(at) == self.environments else trees.rows(held.begun, at)
         episode, time = collector.counters[1:][at], collector.statistics.length[at]
-        recurrent = collector.recurrent_state[at]
-        return Carry(begun, recurrent, held.seed[at], episode.astype(np.int32), time.astype(np.int32))
+        recurrent, seed = collector.recurrent_state[at], np.asarray(held.seed)[at]
+        carry = Carry(begun, recurrent, seed, episode.astype(np.int32), time.astype(np.int32))
+        return trees.map(np.asarray, carry)  # always on the host, so that nothing is compiled twice
 
     def counted(self, at: np.ndarray, rows: dict[str, Any]) -> tuple[EpisodeEnd, ...]:
         """Count rows [T, n] of the environments at these positions; the episodes that ended in them."""
@@ -124,25 +132,163 @@ class CompiledRollout(InProcess):
     def closed(self, at: np.ndarray, after: Carry) -> Tree:
         """Keep where these environments have come to; returns what is acted on next."""
         collector, whole = self._collector, len(at) == self.environments
-        self.compiled.carry = after if whole else merged(self.compiled.carry, after, at)
+
+        def put(leaf: Any, own: Any) -> np.ndarray:
+            every = np.array(leaf)
+            every[at] = own
+            return every
+
+        self.compiled.carry = after if whole else trees.map(put, self.compiled.carry, after)
         collector.recurrent_state[at] = after.recurrent
         collector.observation = trees.map(np.asarray, self.compiled.carry.begun[0])
         return trees.rows(collector.observation, at)
 
+    @staticmethod
+    def _now(step: int, stride: int, count: int) -> np.ndarray:
+        return np.minimum(step + stride * np.arange(count), LATEST).astype(np.int32)
+
     def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
         collector, at, values = self._collector, np.array(positions), self._engine.values() | self._noise
-        now = np.minimum(step + stride * np.arange(steps), LATEST).astype(np.int32)
         carry, noise = self.opened(at), collector.draw(steps, positions)
-        after, found = self.compiled.scan.collect(values, carry, noise, now)
-        rows = self._engine.backend.numpy(found)
+        after, found = self.compiled.scan.collect(values, carry, noise, self._now(step, stride, steps))
+        return self._steps(at, self._engine.backend.numpy(found), self.closed(at, after))
+
+    def _steps(self, at: np.ndarray, rows: dict[str, Any], following: Tree) -> Steps:
+        """Count rows [T, n] of these environments, which are then acted on with `following`."""
         episodes, index = self.counted(at, rows), np.argwhere(rows["terminated"] | rows["truncated"])
         final = trees.rows(rows.pop("last"), tuple(index.T))
         rows["action"] = rows["action"].astype(self.spaces.action.dtype, copy=False)
-        following, restarted = self.closed(at, after), collector.take_restarted(positions)
         return Steps(
             **rows, next_observation=following, final_observation=final, final_index=index,
-            columns=collector.columns[at], restarted=restarted, episodes=episodes,
+            columns=self._collector.columns[at], restarted=self._collector.take_restarted(tuple(at)), episodes=episodes,
         )  # fmt: skip
 
     def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]:
         raise ConfigError("vectorization = 'compiled' collects time steps, no whole episodes. Leave it on auto.")
+
+
+@dataclass
+class Call:
+    """One call of the program of whole phases: where it began, so that it can be carried out again up to a phase that
+    was not its last; and by phase, what it has told."""
+
+    state: Any  # of the engine
+    carry: Carry
+    generators: list[Any]
+    shuffling: Any
+    inputs: tuple[Any, ...]
+    phases: int
+    told: Any = None
+
+
+class FusedRollout(CompiledRollout):
+    """Collects and learns, as many phases in one call as there is nothing due between. Each call of `collect` returns
+    the steps of one of them, and leaves its update to `learner.learn_if_due`: events and counts are as without it.
+
+    Until the last phase of a call is taken, the engine is ahead of the run: `settle` takes it back.
+    """
+
+    def __init__(
+        self, engine: FunctionalEngine, environments: CompiledEnvironments, explorer: Explorer, run_seed: RunSeed,
+        learner: Learner,
+    ):  # fmt: skip
+        super().__init__(engine, environments, explorer, run_seed)
+        self._learner, self._buffer, config = learner, cast(Buffer, learner.replay), learner.agent.config
+        make = functools.partial(Phases, config.clip_reward, *environments.parts)
+        self.program: Phases = engine.program(make, engine.layout.hyper)
+        self._rows: int = config.rollout_length * self.environments
+        self._most = max(1, min(MOST, MOST_STEPS // self._rows))
+        self.call: Call | None = None
+        self._taken = 0  # of its phases
+
+    def collect(
+        self, steps: int, step: int, environments: Any = None, upcoming: int = 0, stride: int | None = None
+    ) -> Steps:
+        """See `protocols.Rollout`. upcoming: time steps of whole phases between which nothing else happens."""
+        if self.call is None and (call := self.request(steps, step, environments, upcoming)) is not None:
+            arguments = call.state, call.carry, call.inputs, call.phases
+            self.answer(call, *self.program.learn(*arguments))
+        return super().collect(steps, step, environments, 0, stride)
+
+    def request(self, steps: int | None, step: int, environments: Any, upcoming: int) -> Call | None:
+        """What to call the program with; None where part of a phase is asked for."""
+        collector, learner, length = self._collector, self._learner, self._rows // self.environments
+        if environments is not None or steps != length or len(learner.replay) or self._ahead is not None:
+            return None
+        if learner.measured_by:
+            raise ConfigError(f"fused = True: no batches are kept, which {learner.measured_by[0]!r} measures.")
+        every, phases = self._everyone, min(self._most, 1 + upcoming // steps)
+        carry = self.opened(np.array(every))
+        generators, shuffling = collector.generators(every), self._buffer.rng.bit_generator.state
+        time = length * phases
+        noise = collector.draw(time, every).reshape(phases, length, self.environments, -1)
+        now = self._now(step, self.environments, time).reshape(phases, length)
+        rows = np.stack([learner.shuffled(self._rows) for _ in range(phases)])
+        hyper, config, total = self._engine.layout.hyper, learner.agent.config, learner.progress.total
+        values = [all_at(config, hyper, step + (i + 1) * self._rows, total, self._rows) for i in range(phases)]
+        scalars = np.array([[own[name] for name in hyper] for own in values], np.float32)
+        # Filled up, so that every call has the same shapes
+        inputs = tuple(np.resize(each, (self._most, *each.shape[1:])) for each in (noise, now, rows, scalars))
+        return Call(self._engine.held, carry, generators, shuffling, inputs, phases)
+
+    def answer(self, call: Call, state: Any, carry: Carry, told: Any) -> None:
+        """Keep what the program returned. told: by phase, in NumPy or on the device."""
+        self._engine.held = self._engine.backend.put(state)
+        self.closed(np.array(self._everyone), carry)
+        call.told = self._engine.backend.numpy(told)
+        self.call, self._taken = call, 0
+
+    def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
+        if (call := self.call) is None:
+            return super()._collect(positions, steps, step, stride)
+        number, self._taken = self._taken, self._taken + 1
+        self.call = None if self._taken == call.phases else call
+        rows, following, reported = trees.rows(call.told, number)
+        own, minibatches = ("advantage", "value", "return"), call.inputs[2][number]
+        estimates = {name: rows["extras"].pop(name).reshape(-1)[minibatches] for name in own}
+
+        def learned(hyper: dict[str, float]) -> Update:
+            update = self._engine.update(self.program.reports, reported, None, len(minibatches), hyper)
+            explained = explained_variance(estimates)
+            more = {} if explained is None else {"explained_variance": explained}
+            return replace(update, metrics=update.metrics | more)
+
+        self._learner.ahead = learned
+        return self._steps(np.array(positions), rows, following)
+
+    def settle(self) -> None:
+        """Carry the call out again up to the phase that was taken last: generators, environments and weights are then
+        where they are without it."""
+        if (call := self.call) is None:
+            return
+        for i, generated in enumerate(call.generators):
+            self._collector.rewind(i, generated, self._taken * self._rows // self.environments)
+        self._buffer.rng.bit_generator.state = call.shuffling
+        for _ in range(self._taken):
+            self._learner.shuffled(self._rows)
+        state, carry, _ = self.program.learn(call.state, call.carry, call.inputs, self._taken)
+        self._engine.held, self.call = state, None
+        self.closed(np.array(self._everyone), carry)
+
+    def state(self) -> dict[str, Any]:
+        self.settle()
+        return super().state()
+
+    def learn_together(self, due: Iterable[Any]) -> None:
+        """See `StepsRollout`: in one call for those whose programs and shapes are the same."""
+        alike: dict[Any, list[tuple[FusedRollout, Call]]] = {}
+        for each in due:
+            rollout, asked = each.rollout, (each.steps, each.step, each.environments, each.upcoming)
+            if (
+                isinstance(rollout, FusedRollout)
+                and rollout.call is None
+                and (call := rollout.request(*asked)) is not None
+            ):
+                key = rollout.program, call.phases, *(array.shape for array in call.inputs)
+                alike.setdefault(key, []).append((rollout, call))
+        for (program, phases, *_), group in alike.items():
+            filled = group + group[-1:] * ((1 << (len(group) - 1).bit_length()) - len(group))  # few sizes are compiled
+            parts = trees.stack([(call.state, call.carry, call.inputs) for _, call in filled])
+            found = trees.map(np.asarray, program.learn_all(*parts, phases))
+            for i, (rollout, call) in enumerate(group):
+                rollout.answer(call, *trees.rows(found, i))

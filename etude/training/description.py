@@ -40,6 +40,7 @@ class Execution:
     workers: int = 0  # worker processes that collect; 0: this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # native: one simulator for all of a process; compiled: one program
+    fused: bool = False  # compiled on-policy runs: many learning phases in one call, with the same numbers and events
     replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes
@@ -65,6 +66,8 @@ class Execution:
         counted = isinstance(devices, int) and not isinstance(devices, bool) and devices >= 1
         if not (devices is None or devices == "all" or counted):
             raise ConfigError(f"devices = {devices!r}; expected a number of at least 1, 'all', or None.")
+        if self.fused and self.vectorization != "compiled":
+            raise ConfigError(f"fused = True with vectorization = {self.vectorization!r}; expected 'compiled'.")
         if devices is not None and self.strategy is not None:
             raise ConfigError("devices and strategy both say what a run trains on. Give one of them.")
         if self.seed < 0:

@@ -178,10 +178,8 @@ class LeagueTable:
         for slot, (number, copy) in enumerate((*self.copies.items(), *self.leaving.items())):
             found[NUMBERS][slot] = number
             found |= {f"{slot}.{name}": value for name, value in copy.weights.items()}
-        found[CHANCES][: len(self.copies)] = [self._chance(copy) for copy in self.copies.values()]
+        # Prioritised fictitious self-play prefers the copies that are hard to beat: (1 - win rate) squared. Vinyals et
+        # al. 2019, doi:10.1038/s41586-019-1724-z.
+        power = 0 if self.league.choose == "uniform" else 2
+        found[CHANCES][: len(self.copies)] = [(1.0 - copy.win_rate) ** power for copy in self.copies.values()]
         return found
-
-    def _chance(self, copy: LeagueCopy) -> float:
-        """Prioritised fictitious self-play prefers the copies that are hard to beat: (1 - win rate) squared. Vinyals et
-        al. 2019, doi:10.1038/s41586-019-1724-z."""
-        return 1.0 if self.league.choose == "uniform" else (1.0 - copy.win_rate) ** 2

@@ -22,14 +22,16 @@ from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Adjusted, Learned
 from etude.base.schedules import all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
+from etude.base.trees import Tree
 from etude.config import OffPolicyConfig, RolloutConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.updates import GradientSource
 from etude.multi_agent import MultiAgent
-from etude.multi_agent.joint import acting_rows, turns
+from etude.multi_agent.joint import ACTIVE, acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import Buffer, Prioritised, RecordedTerms
+from etude.replay.selectors import shuffled_passes
 from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
@@ -170,6 +172,8 @@ class Learner:
         self._reset_every, self._seed = own, seed
         if own is not None:
             self._first_weights(0)
+        # What a phase came to, from its hyperparameters, where the rollout has carried it out
+        self.ahead: Callable[[dict[str, float]], Update] | None = None
         self.explores_anew: bool = False  # whether the last phase without gradient steps has drawn noise in layers
 
     def collect_request(self, left: int, after: int = 0) -> CollectRequest:
@@ -256,13 +260,16 @@ class Learner:
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
         adjusted: tuple[Adjusted, ...] = ()
-        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))  # so that few sizes are compiled
-        for done in range(0, due.gradient_steps, most):
-            k = min(most, due.gradient_steps - done)
-            batches = self.replay.sample(k, due.size)
-            if self.terms.buffers:
-                batches = self.terms.added_to(batches, k, hyper)
-            update = self.gradients.learn(batches, hyper, progress.gradient_steps)
+        batches: Any = None
+        ahead, self.ahead = self.ahead, None
+        for k in self._portions(due) if ahead is None else [due.gradient_steps]:
+            if ahead is not None:
+                update = ahead(hyper)
+            else:
+                batches = self.replay.sample(k, due.size)
+                if self.terms.buffers:
+                    batches = self.terms.added_to(batches, k, hyper)
+                update = self.gradients.learn(batches, hyper, progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
@@ -273,6 +280,10 @@ class Learner:
             if adjusted:
                 self._follow_schedule(self.adapting.update_schedule())
         if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
+            if ahead is not None:
+                raise ConfigError(
+                    f"fused = True, but {type(self.agent).__name__}.after_phase moves {', '.join(moved)}."
+                )
             self.engine.load(moved)
         if self.rewriters is not None:
             metrics |= self.rewriters.metrics()
@@ -289,6 +300,18 @@ class Learner:
         if self._draws_noise:
             self._draw_noise(due)
         return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted)
+
+    def _portions(self, due: UpdatesDue) -> list[int]:
+        """Of how many of the gradient steps batches are drawn at once: of few different numbers, which are compiled."""
+        most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
+        return [min(most, due.gradient_steps - done) for done in range(0, due.gradient_steps, most)]
+
+    def shuffled(self, rows: int) -> np.ndarray:
+        """The minibatches [K, n] that `Epochs` draws for the learning phase after so many rows, which are all."""
+        stored: Any = range(rows)
+        due, replay = self.update_schedule.updates_due(self.progress, stored), self.replay
+        assert isinstance(replay, Buffer)
+        return np.concatenate([shuffled_passes(rows, k, due.size, replay.rng) for k in self._portions(due)])
 
     def _reset(self, count: int) -> None:
         """Start again from other weights, and from an optimizer that has seen nothing. Nikishin et al. 2022, The
@@ -452,6 +475,17 @@ def _continuous(parts: Sequence[Steps]) -> tuple[Steps, ...]:
             return tuple(parts)
         taken.update({column: taken.get(column, 0) + part.shape[0] for column in part.columns.tolist()})
     return (joined(parts),) if len(set(taken.values())) == 1 else tuple(parts)
+
+
+def explained_variance(extras: dict[str, Tree]) -> float | None:
+    """Of the extras `value` and `return`; None where they are missing or all returns are equal."""
+    value, target = extras.get("value"), extras.get("return")
+    if value is None or target is None:
+        return None
+    if ACTIVE in extras:  # of several agents, those that acted
+        value, target = value[extras[ACTIVE] > 0], target[extras[ACTIVE] > 0]
+    variance = float(np.var(target, dtype=np.float64)) if target.size else 0.0
+    return 1.0 - float(np.var(target - value, dtype=np.float64)) / variance if variance > 0 else None
 
 
 def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:

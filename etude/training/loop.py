@@ -16,6 +16,7 @@ from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, 
 from etude.base.spaces import Spaces
 from etude.engines.divergence import Divergence
 from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
+from etude.rollout.fragments import StepsRollout
 from etude.rollout.state import check_rollout, given_up, open_episodes, with_ahead
 from etude.training.callbacks import Metrics
 from etude.training.schedule import RunProgress, Schedule, crossed
@@ -142,6 +143,11 @@ class Collection:
         self.noted += self.rollout.warnings()
         return parts
 
+    def settle(self) -> None:
+        """Take back what was learned ahead of the steps that `collect` has returned."""
+        if isinstance(self.rollout, StepsRollout):
+            self.rollout.settle()
+
     def put_back(self, parts: tuple[CollectedSteps, ...]) -> None:
         """Return what `collect` returned last from its next call again. Ends the rollout: `open` goes on from there.
         Steps that were collected ahead of the next call are lost; nothing is put back after `give_up`."""
@@ -234,10 +240,36 @@ class Evaluator(Protocol):
 
 
 class CollectionDue(NamedTuple):
-    """In the place of an event, where `Loop.paced`: the loop collects next. For whoever drives several loops, so that
-    all have learned and saved before the first collects for all; callbacks do not get it."""
+    """In the place of an event, where `Loop.paced`: the loop collects next, as these arguments of `rollout.collect`
+    say. For whoever drives several loops, so that all have learned and saved before the first collects for all;
+    callbacks do not get it."""
 
+    rollout: Rollout | None
+    steps: int | None
     step: int
+    environments: range | None
+    upcoming: int
+
+
+def in_turns(streams: dict[int, Iterator[Any]], errors: dict[int, Exception]) -> Iterator[tuple[int, Any]]:
+    """What several paced loops yield, by their numbers. None collects before all have learned; those that are fused
+    then do so together. errors: gets those that ended a stream, which do not end the others."""
+    while streams:
+        due = []
+        for i, stream in list(streams.items()):
+            try:
+                for event in stream:
+                    if isinstance(event, CollectionDue):
+                        due.append(event)
+                        break
+                    yield i, event
+                else:
+                    del streams[i]
+            except Exception as error:  # a user's function may raise anything
+                errors[i] = error
+                del streams[i]
+        if due and isinstance(rollout := due[0].rollout, StepsRollout):
+            rollout.learn_together(due)
 
 
 class Loop:
@@ -247,7 +279,7 @@ class Loop:
     "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
     schedule of evaluations. metrics: the custom ones of collected steps. estimate: estimates the present policy from
     recorded episodes, or says why it cannot; a loop without it takes no schedule of estimates. group: the processes
-    that stop and save together.
+    that stop and save together. fused: whether the rollout carries out whole learning phases ahead.
     """
 
     def __init__(
@@ -260,8 +292,10 @@ class Loop:
         metrics: Metrics | None = None,
         estimate: Callable[[], Estimated | Warned] | None = None,
         group: ProcessGroup | None = None,
+        fused: bool = False,
     ):
         self.learner: Learning = learner
+        self._fused = fused
         self._collection, self._overlap = collection, overlap
         self._save, self._evaluator, self._metrics, self._estimate = save, evaluator, metrics, estimate
         self._group = group
@@ -324,7 +358,10 @@ class Loop:
                     self._evaluator.open(plan)
                 if self._collection.collects:
                     self._collection.open(progress.total, *self.learner.exploring_policy())
-                reason = yield from self._until(end, plan)
+                try:
+                    reason = yield from self._until(end, plan)
+                finally:
+                    self._collection.settle()
         except (CallbackError, EnvironmentFault, KeyboardInterrupt, ReplicaError):
             yield from self.save_if_new()
             raise
@@ -417,7 +454,13 @@ class Loop:
         if evaluated is None:
             return None
         if evaluated.cut_off:
-            yield from self._warn_once(_cut_off(evaluated), "cut off")
+            text = (
+                f"{evaluated.cut_off} of {len(evaluated.lengths)} episodes of the evaluation were cut off after "
+                f"{max(evaluated.lengths):,} steps, and count with what they had earned by then. If episodes do not "
+                "end by themselves, limit their time: gymnasium.wrappers.TimeLimit; if they are longer, give "
+                "evaluate_max_steps (--evaluate-max-steps)."
+            )
+            yield from self._warn_once(text, "cut off")
         if evaluated.best:
             yield from self._keep("best")
         return evaluated
@@ -428,13 +471,14 @@ class Loop:
             yield Warned(self.step, message)
 
     def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
+        learner, collection = self.learner, self._collection
+        request, parts = learner.collect_request(end - learner.progress.step), tuple[CollectedSteps, ...]()
+        upcoming = self._upcoming(request, end, plan) if self._overlap or self._fused else 0
         if self.paced:
-            yield CollectionDue(self.step)  # type: ignore[misc]  # no event: see its class
-        learner, collection, began = self.learner, self._collection, time.perf_counter()
-        request = learner.collect_request(end - learner.progress.step)
-        parts: tuple[CollectedSteps, ...] = ()
+            due = CollectionDue(collection.rollout, request.steps, self.step, request.environments, upcoming)
+            yield due  # type: ignore[misc]  # no event: see its class
+        began = time.perf_counter()
         if collection.collects:
-            upcoming = self._upcoming(request, end, plan) if self._overlap else 0
             parts = collection.collect(request, learner.progress.step, upcoming)
         else:  # the steps of a run on recorded data are gradient steps
             learner.progress.step += request.steps or 0
@@ -493,6 +537,10 @@ class Loop:
         if request.environments is not None:
             return 0
         after = self.step + request.steps * self.learner.count
+        if self._fused:  # as many phases as there are until something is due
+            own = [every for every in (plan.evaluate_every, plan.save_every, plan.estimate_every) if every is not None]
+            due, one = min([end, *((self.step // every + 1) * every for every in own)]), after - self.step
+            return max(0, min(-((self.step - due) // one), (end - self.step) // one) - 1) * request.steps
         following = self.learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
         return (
             following.steps or 0
@@ -512,12 +560,3 @@ class Loop:
         now = time.perf_counter()
         self.learner.progress.seconds += now - self._clock
         self._clock = now
-
-
-def _cut_off(evaluated: Evaluated) -> str:
-    return (
-        f"{evaluated.cut_off} of {len(evaluated.lengths)} episodes of the evaluation were cut off after "
-        f"{max(evaluated.lengths):,} steps, and count with what they had earned by then. If episodes do not end by "
-        "themselves, limit their time: gymnasium.wrappers.TimeLimit; if they are longer, give evaluate_max_steps "
-        "(--evaluate-max-steps)."
-    )

@@ -14,8 +14,9 @@ from etude.base.errors import ConfigError
 from etude.base.interrupt import obeying_signals
 from etude.training.callbacks import as_list
 from etude.training.description import RunDescription
+from etude.training.loop import in_turns
 from etude.tuning.journal import study_name
-from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings
+from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings, TrialRuns
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, Worker
 from etude.workers.ray import RayBackend
@@ -126,21 +127,25 @@ class ManyRuns(ABC):
 
 
 class SerialExecutor:
-    """Carries out one segment at a time, in this process."""
+    """Carries out segments in this process: one at a time, or `jobs` of a study in turns. Of these, trials with
+    `fused=True` that differ in seeds, and in numbers such as the learning rate, learn in one call of one program."""
 
-    def __init__(self) -> None:
+    def __init__(self, jobs: int = 1) -> None:
+        self.jobs: int = jobs
         self._runs: SegmentRuns | None = None
-        self._segment: Segment | None = None
+        self._begun: list[Segment] = []
         self._stop = False
 
     def open(self, settings: SegmentSettings) -> None:
         """See `Executor`."""
-        self._runs, self._segment, self._stop = settings.runs(lambda: self._stop), None, False
+        self._runs, self._begun, self._stop = settings.runs(lambda: self._stop), [], False
+        if isinstance(self._runs, TrialRuns):
+            self._runs.jobs = self.jobs
 
     @property
     def free(self) -> bool:
         """See `Executor`."""
-        return self._segment is None
+        return len(self._begun) < self.jobs
 
     def choose(self, waiting: Sequence[int]) -> int:
         """See `Executor`."""
@@ -148,14 +153,15 @@ class SerialExecutor:
 
     def begin(self, segment: Segment) -> None:
         """See `Executor`."""
-        self._segment = segment
+        self._begun.append(segment)
 
     def wait(self) -> Iterator[Report]:
         """See `Executor`."""
         assert self._runs is not None
-        if self._segment is not None:
-            segment, self._segment = self._segment, None
-            yield from self._runs.carry_out(segment)
+        streams = {segment.trial: self._runs.carry_out(segment) for segment in self._begun}
+        self._begun = []
+        for _, report in in_turns(streams, {}):
+            yield report
 
     def stop(self) -> None:
         """See `Executor`."""

@@ -22,6 +22,7 @@ from etude.run import Run, Schedule, from_state
 from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list
 from etude.training.description import RunDescription
+from etude.training.loop import CollectionDue
 from etude.tuning.trial import Genome, Score, StudyPlan, genome_from_json
 
 START = "start.etude"  # the checkpoint of its parent that a trial starts from, in its run directory
@@ -198,6 +199,7 @@ class TrialRuns:
 
     def __init__(self, settings: TrialSettings, stopped: Callable[[], bool] = lambda: False):
         self._settings, self._stopped = settings, stopped
+        self.jobs = 1  # segments in turns: if several, `carry_out` yields `CollectionDue`, too, before each collection
         self._live: OrderedDict[int, Run] = OrderedDict()  # the last used one is the last
         self._callbacks: dict[int, tuple[int, list[Any]]] = {}  # by trial, with the step up to which they were called
         self._shared = SharedReplay(Path(settings.folder))
@@ -265,7 +267,7 @@ class TrialRuns:
         schedule = Schedule(**_schedule(self._settings.plan)).plain()
         directory.write_config({**run.description(), "total": run.learner.progress.total, "schedule": schedule})
         self._live[segment.trial] = run
-        while len(self._live) > self._settings.keep:
+        while len(self._live) > max(self._settings.keep, self.jobs):
             self._drop(next(iter(self._live)))
         return run, scores
 
@@ -310,7 +312,11 @@ class TrialRuns:
         with closing(JsonLines(directory.metrics)) as lines:
             call = CallbackList([lines, *own], run)
             schedule = _schedule(self._settings.plan)
+            run.loop.paced = self.jobs > 1
             for event in self._settings.training.train(run, segment.until - run.step, **schedule):
+                if isinstance(event, CollectionDue):
+                    yield event  # type: ignore[misc]  # no report: see its class
+                    continue
                 call(event)
                 if self._stopped():
                     run.stop()

@@ -165,7 +165,8 @@ def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Age
     if isinstance(agent, MultiAgent) and agent.reads_state:
         spaces, translation, environment = examine(with_global_state(environment))
         name, agent = agent_for_spaces(spaces)
-    if any(getattr(own.config, "normalize_observation", False) for own in _each(agent)):
+    every = agent.members.values() if isinstance(agent, PolicyAgents) else [agent]
+    if any(getattr(own.config, "normalize_observation", False) for own in every):
         origins = with_origins_of(environment)
         if origins is not environment:
             spaces, translation, environment = examine(origins)
@@ -173,10 +174,6 @@ def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Age
     if isinstance(environment, ConfiguredEnvironment) and not environment.masks and not environment.origins:
         environment = as_given(environment)  # nothing was found
     return FittedAgent(name, agent, environment, spaces, translation)
-
-
-def _each(agent: Agent) -> list[Agent]:
-    return list(agent.members.values()) if isinstance(agent, PolicyAgents) else [agent]
 
 
 def agent_for(

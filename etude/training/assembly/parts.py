@@ -91,9 +91,35 @@ def run_parts(made: RunDescription) -> RunParts:
         found = explorer_for(agent, engine.spaces, made.execution.explorer, total, context.count)
         return with_log_prob(found) if log_prob.asked else found
 
-    make_rollout = functools.partial(kind.rollout, context) if kind.steps_environments else None
+    make_rollout: Any = functools.partial(kind.rollout, context) if kind.steps_environments else None
+    if context.setup.fused:
+        make_rollout = functools.partial(_fused_rollout, kind, context, learner)
     collecting = Collection(make_explorer, make_rollout, engine.spaces, context.count, context.setup.seed)
     return RunParts(algorithm, context, translation, rewrite, learner, collecting, log_prob)
+
+
+def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, explorer: Explorer) -> Rollout:
+    """Of a run; ConfigError, which names it, where something of the run does not fit into its program."""
+    engine: Any = context.engine
+    agent, config, layout, name = context.agent, context.agent.config, engine.layout, type(context.agent).__name__
+    reasons = {
+        f"{name} learns from {kind.name}": kind.name != "advantages" or not isinstance(learner, Learner),
+        "running moments normalise observations, and follow each rollout: set normalize_observation = False":
+            config.normalize_observation,
+        "a running scale normalises rewards: set normalize_reward = False": config.normalize_reward,
+        "rules adapt hyperparameters: leave adapt out": bool(config.adapt),
+        "rewrite changes what is collected (curiosity, rewards of one's own): leave it out":
+            bool(context.setup.rewrite),
+        "a loss reads recorded data": bool(context.terms),
+        f"{', '.join(layout.untrained)} would change between phases, by no gradient": bool(layout.untrained),
+        "layers or losses draw noise": bool(layout.noisy or agent.noise or agent.batch_noise),
+    }  # fmt: skip
+    if reason := next((text for text, holds in reasons.items() if holds), None):
+        raise ConfigError(f"fused = True: {reason}; or leave fused off.")
+    from etude.training.compiled import FusedRollout  # brings JAX
+
+    rollout: Any = kind.rollout(context, explorer)
+    return FusedRollout(engine, rollout.compiled, explorer, context.run_seed, learner)
 
 
 def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:

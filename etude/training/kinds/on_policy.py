@@ -32,11 +32,9 @@ from etude.base.data import (
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
-from etude.base.trees import Tree
 from etude.config import GradientsConfig, OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig, UnrollsConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.updates import FromRollouts, GradientSource
-from etude.multi_agent.joint import ACTIVE
 from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import (
     Advantages,
@@ -58,7 +56,7 @@ from etude.rewrite import Rewriters
 from etude.rollout import LocalActorLearners, PoolOptions, RemoteActorLearners
 from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for, environment_maker, recorded_buffer
-from etude.training.learner import refuse_rules
+from etude.training.learner import explained_variance, refuse_rules
 from etude.training.loop import RunLearning
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.sources import Sources
@@ -139,17 +137,6 @@ class _WithExplainedVariance:
         update = self._source.learn(batches, hyper, gradient_steps)
         found = explained_variance(batches.extras)
         return update if found is None else replace(update, metrics={**update.metrics, "explained_variance": found})
-
-
-def explained_variance(extras: dict[str, Tree]) -> float | None:
-    """Of the extras `value` and `return`; None where they are missing or all returns are equal."""
-    value, target = extras.get("value"), extras.get("return")
-    if value is None or target is None:
-        return None
-    if ACTIVE in extras:  # of several agents, those that acted
-        value, target = value[extras[ACTIVE] > 0], target[extras[ACTIVE] > 0]
-    variance = float(np.var(target, dtype=np.float64)) if target.size else 0.0
-    return 1.0 - float(np.var(target - value, dtype=np.float64)) / variance if variance > 0 else None
 
 
 class LambdaReturnLearning(OnPolicyLearning):

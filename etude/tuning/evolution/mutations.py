@@ -108,8 +108,8 @@ class Mutations:
         self.check(config)
         weights = self._weights()
         mutate = {
-            "none": self._none, "architecture": self._architecture, "parameters": self._parameters,
-            "activation": self._activation, "hyperparameters": self._hyperparameters,
+            "none": lambda config, rng: (config, Mutation()), "architecture": self._architecture,
+            "parameters": self._parameters, "activation": self._activation, "hyperparameters": self._hyperparameters,
         }  # fmt: skip
         while True:
             kinds = [kind for kind, weight in weights.items() if weight]
@@ -132,9 +132,6 @@ class Mutations:
             "none": self.none, "architecture": self.architecture, "parameters": self.parameters,
             "activation": self.activation, "hyperparameters": self.hyperparameters,
         }  # fmt: skip
-
-    def _none(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation]:
-        return config, Mutation()
 
     def _parameters(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
         if not self.strength:

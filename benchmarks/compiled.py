@@ -1,0 +1,203 @@
+"""How many environment steps a second does PPO take on CartPole in a loop over Gymnasium's environments, in compiled
+rollouts, fused, and in nothing but JAX: after compiling, on the same network and the same work?
+
+`python benchmarks/compiled.py --peers PYTHON` writes compiled.json; PYTHON has rejax 0.1.3, gymnax 0.0.9. All ways are
+processes that wait for their turn, so that what the machine does besides meets all of them. `--many` measures seeds and
+configurations that learn in one program, beside one run, and beside runs in the loop over Gymnasium's environments.
+
+64 environments, 128 steps, 4 epochs of 4 minibatches, two networks of 64, 64 (tanh): PureJaxRL's settings, with more
+environments. Processor seconds are those of all threads of a process.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import measure
+
+N, LENGTH, EPOCHS, MINIBATCHES = 64, 128, 4, 4
+PHASE = N * LENGTH
+RATE = {"learning_rate": 2.5e-4, "clip_range": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coefficient": 0.0}
+LEARNS = {"gymnasium": 4, "compiled": 32, "fused": 32, "bare": 32, "rejax": 32}  # phases of a turn
+WANTED = {"fused / bare": 0.87, "fused / gymnasium": 10.0, "fused / rejax": 0.9}
+MANY = {"rollout_length": 64, "minibatch_size": 256, "epochs": 4}  # of each of many agents, with 8 environments
+
+
+def config(**changes: Any) -> Any:
+    from etude.algorithms import PPOConfig
+    from etude.networks import Mlp
+
+    plain = {"normalize_observation": False, "normalize_reward": False}
+    network = Mlp((64, 64), "tanh", "orthogonal")
+    own = {"rollout_length": LENGTH, "minibatch_size": PHASE // MINIBATCHES, "epochs": EPOCHS} | changes
+    return PPOConfig(**own, **RATE, **plain, network=network)
+
+
+def of_etude(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
+    import etude
+
+    execution = etude.Execution(vectorization="loop" if way == "gymnasium" else "compiled", fused=way == "fused")
+    env = "CartPole-v1" if way == "gymnasium" else "functional:CartPole-v1"
+    run = etude.Run("ppo", env, config=config(), engine="jax", seed=seed, environments=N, execution=execution)
+    return lambda: run.train(PHASE * LEARNS[way]), lambda: run.evaluate(20).mean
+
+
+def of_bare(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
+    import bare_compiled
+
+    return bare_compiled.trainer(N, LENGTH, EPOCHS, PHASE // MINIBATCHES, LEARNS[way], seed)
+
+
+def of_rejax(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
+    import jax
+    import jax.numpy as jnp
+    import rejax
+
+    given = {"clip_eps": 0.2, "learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0}
+    sizes = {"num_envs": N, "num_steps": LENGTH, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES}
+    agent = {"activation": "tanh", "hidden_layer_sizes": (64, 64)}
+    algorithm = rejax.get_algo("ppo").create(env="CartPole-v1", agent_kwargs=agent, max_grad_norm=0.5, **given, **sizes)
+    state = algorithm.init_state(jax.random.key(seed))
+    learn = jax.jit(lambda state: jax.lax.fori_loop(0, LEARNS[way], lambda _, s: algorithm.train_iteration(s), state))
+
+    def advance() -> None:
+        nonlocal state
+        state = jax.block_until_ready(learn(state))
+
+    def mean() -> float:
+        return float(jnp.mean(algorithm.eval_callback(algorithm, state, jax.random.key(seed))[1]))
+
+    return advance, mean
+
+
+def wait_for_turns(way: str, seed: int) -> None:
+    """Compile, and then take a turn for each line that comes in; the mean return at the end."""
+    advance, mean = {"bare": of_bare, "rejax": of_rejax}.get(way, of_etude)(way, seed)
+    began = time.perf_counter()
+    advance()
+    version = {"version": importlib.metadata.version("rejax")} if way == "rejax" else {}
+    print(json.dumps({"first turn": time.perf_counter() - began, **version}), flush=True)
+    while sys.stdin.readline().strip():
+        began, processor = time.perf_counter(), time.process_time()
+        advance()
+        taken = time.perf_counter() - began, time.process_time() - processor
+        print(json.dumps(dict(zip(("seconds", "processor"), taken, strict=True))), flush=True)
+    print(json.dumps({"return": mean()}), flush=True)
+
+
+def in_turns(ways: list[str], repeats: int, peers: str | None, seed: int) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    processes = {}
+    for way in ways:
+        python = peers if way == "rejax" else sys.executable
+        command = measure.script("compiled.py", "--cell", f"{way} {seed}", python=python)
+        processes[way] = process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+        )
+        found[way] = {**json.loads(process.stdout.readline()), "turns": []}
+    for _ in range(repeats):
+        for way, process in processes.items():
+            process.stdin.write("go\n")
+            process.stdin.flush()
+            found[way]["turns"].append(json.loads(process.stdout.readline()))
+    for way, process in processes.items():
+        process.stdin.close()
+        found[way] |= json.loads(process.stdout.readline())
+        process.wait()
+    return found
+
+
+def speeds(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    rows: dict[str, Any] = {}
+    for clock in ("seconds", "processor"):
+        steps = {
+            way: [PHASE * LEARNS[way] / turn[clock] for turn in held["turns"]] for way, held in found.items()
+        }  # per second
+        rows[clock] = {way: measure.summary(each) for way, each in steps.items()}
+        for pair in WANTED:
+            above, below = pair.split(" / ")
+            if below in steps:
+                rows[clock][pair] = {**measure.ratio(steps[above], steps[below]), "wanted": WANTED[pair]}
+    for way, held in found.items():
+        rows.setdefault("returns", {})[way] = held["return"]
+        rows.setdefault("versions", {}).update({way: held["version"]} if "version" in held else {})
+        rows.setdefault("seconds of the first turn", {})[way] = measure.significant(held["first turn"])
+    return rows
+
+
+def many(steps: int, seeds: int, configurations: int) -> dict[str, Any]:
+    """Processor and wall seconds: of one seed and of many, compiled before; and of configurations, beside one run in
+    the loop over Gymnasium's environments."""
+    import etude
+    from etude.tuning import Fifo, RandomSearch, SerialExecutor
+
+    fused = {"engine": "jax", "environments": 8, "execution": etude.Execution(vectorization="compiled", fused=True)}
+
+    def timed(function: Callable[[str], Any]) -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as folder:
+            began, processor = time.perf_counter(), time.process_time()
+            function(f"{folder}/it")
+            found = {"seconds": time.perf_counter() - began, "processor": time.process_time() - processor}
+        return {name: measure.significant(value) for name, value in found.items()}
+
+    def swept(count: int) -> Callable[[str], Any]:
+        return lambda folder: etude.sweep(
+            "ppo", "functional:CartPole-v1", seeds=count, steps=steps, config=config(**MANY), folder=folder,
+            processes=1, **fused,
+        )  # fmt: skip
+
+    def studied(folder: str) -> None:
+        space = {"learning_rate": etude.tuning.Log(1e-4, 1e-2), "clip_range": etude.tuning.Uniform(0.1, 0.3),
+                 "gamma": etude.tuning.Uniform(0.95, 0.999)}  # fmt: skip
+        with etude.Study(
+            "ppo", "functional:CartPole-v1", space, steps=steps, trials=configurations, config=config(**MANY),
+            search=RandomSearch(), scheduler=Fifo(), evaluate_every=steps, folder=folder,
+            training=etude.tuning.TrialTraining(evaluate_episodes=1), jobs=SerialExecutor(configurations), **fused,
+        ) as study:  # fmt: skip
+            study.run()
+
+    def gymnasium(_: str) -> None:
+        etude.Run("ppo", "CartPole-v1", config=config(**MANY), engine="jax", environments=8).train(steps)
+
+    rows: dict[str, Any] = {"steps": steps, "seeds": seeds, "configurations": configurations}
+    for name, function in (("one seed", swept(1)), (f"{seeds} seeds", swept(seeds)), ("gymnasium", gymnasium)):
+        timed(function)  # compiles
+        rows[name] = timed(function)
+    rows[f"{configurations} configurations"] = timed(studied)  # compiling included
+    for clock in ("seconds", "processor"):
+        rows[f"seeds / one, {clock}"] = measure.significant(rows[f"{seeds} seeds"][clock] / rows["one seed"][clock], 3)
+        whole = rows[f"{configurations} configurations"][clock] / rows["gymnasium"][clock]
+        rows[f"configurations / gymnasium, {clock}"] = measure.significant(whole, 3)
+    return rows | {"wanted": {"seeds / one": 8, "configurations / gymnasium": 20}}
+
+
+def main() -> None:
+    parser = measure.arguments(__doc__)
+    parser.add_argument("--many", action="store_true")
+    parser.add_argument("--steps", type=int, default=32_768, help="of each of many agents")
+    parser.add_argument("--seeds", type=int, default=32)
+    parser.add_argument("--configurations", type=int, default=256)
+    options = parser.parse_args()
+    if options.cell:
+        way, seed = options.cell.split()
+        wait_for_turns(way, int(seed))
+    elif options.many:
+        found = many(options.steps, options.seeds, options.configurations)
+        print(json.dumps(found, indent=1))
+        measure.write(__file__, {"many": found})
+    else:
+        ways = [way for way in LEARNS if way != "rejax" or options.peers]
+        found = speeds(in_turns(ways, options.repeats, options.peers, seed=1))
+        print(json.dumps(found, indent=1))
+        measure.write(__file__, {"speed": found})
+
+
+if __name__ == "__main__":
+    main()
