@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
+import etude
 from etude import Mlp, Run
 from etude.algorithms import DreamerV3, DreamerV3Config
 from etude.base.data import RECURRENT_STATE
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
 from etude.engines.numpy import NumpyEngine
+from etude.export.policy import policies_of
 
 SMALL = Mlp((8,), "silu", layer_norm=True)
 CONFIG = DreamerV3Config(
@@ -104,6 +106,36 @@ def test_runs_store_states_and_repeat_themselves_with_workers():
     once, again = trained(), trained(workers=1)
     for name, value in once.items():
         np.testing.assert_array_equal(value, again[name])
+
+
+def other_run():
+    """On CartPole-v1, with weights whose actions depend on what is remembered."""
+    run, rng = Run("dreamer_v3", "CartPole-v1", config=CONFIG, seed=0, engine="torch"), np.random.default_rng(1)
+    run.engine.load({n: np.float32(x + 2.0 * rng.standard_normal(x.shape)) for n, x in run.engine.weights().items()})
+    return run
+
+
+def test_estimation_finds_the_probabilities_that_actions_were_drawn_with():
+    run = other_run()
+    data = etude.record("CartPole-v1", 6, run=run, explore=True)
+    found = etude.estimate(run, data, ["is"], explore=True)
+    assert found["is"].value == pytest.approx(found.behaviour, rel=1e-3)
+
+
+def test_a_single_actor_and_an_exported_policy_remember_their_actions():
+    run, env = other_run(), gym.make("CartPole-v1")
+    policy, memory = policies_of(run.policy)[""], {}
+    observation, info = env.reset(seed=3)
+    for t in range(8):
+        action = run.act(observation, info, first=t == 0)
+        first = {each.name: each.zeros(1) for each in policy.memory}
+        given = {policy.observed[0].name: observation[None], "first": np.array([t == 0]), **(memory or first)}
+        found = policy.act(given)
+        assert found["action"] == action
+        memory = {each.name: found[f"next_{each.name}"] for each in policy.memory}
+        assert memory["state"][0, -2:].tolist() == np.eye(2)[action].tolist()
+        observation, _, terminated, _, info = env.step(1 - t % 2)
+        assert not terminated
 
 
 @pytest.mark.parametrize(

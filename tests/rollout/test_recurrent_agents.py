@@ -167,14 +167,20 @@ def test_agents_without_memory_note_none_and_are_called_with_observations_alone(
 
 
 def test_evaluation_remembers_within_an_episode_and_not_across(monkeypatch):
-    seen, before = [], np.full((3, 3), np.nan)
+    seen, before, last = [], np.full((3, 3), np.nan), np.full(3, np.nan)
 
     class Told(Diary):
         def act(self, observation, state):
             stepped = (observation != before).any(-1)  # the others have played their episodes
             seen.append(np.array_equal(state[stepped, 0], observation[stepped, 2]))
+            going = stepped & (observation[:, 2] > 0)
+            seen.append(np.array_equal(state[going, 2], last[going]))
             before[:] = observation
             return super().act(observation, state)
+
+        def acted(self, state, action):
+            last[:] = action
+            return super().acted(state, action)
 
     evaluate(Labelled(range(3)), Told(), Noisy(), EvaluationRequest(12, seed=0, environments=3))
     assert len(seen) > 10 and all(seen)
