@@ -65,24 +65,23 @@ class Independent(MultiAgent):
         return Spaces(self.policy_space(own.observation, names), own.action)
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
+        return tuple(self._by_agent(observation, lambda agent, seen: agent.act(seen)))
+
+    def _by_agent(self, observation: Tree, function: Callable[[Any, Any], Any]) -> list[Any]:
+        """What `function` makes of a policy and the inputs of its agents, for each agent."""
         seen = self.normaliser(observation)[AGENTS]
         found: dict[str, Any] = {}
         for policy, names in self.driven.items():
-            output = self._of(policy).act(self.policy_inputs(seen, names))
+            output = function(self._of(policy), self.policy_inputs(seen, names))
             found |= dict(zip(names, unstacked(output, len(names)), strict=True))
-        return tuple(found[name] for name in self.agents)
+        return [found[name] for name in self.agents]
 
     def act_alone(self, agent: str, observation: Tree) -> Any:
         policy, seen = self.seen_alone(agent, observation)
         return self._of(policy).act(seen)
 
     def value(self, observation: Tree) -> Any:
-        seen = self.normaliser(observation)[AGENTS]
-        found: dict[str, Any] = {}
-        for policy, names in self.driven.items():
-            value = self._of(policy).value(self.policy_inputs(seen, names))
-            found |= dict(zip(names, unstacked(value, len(names)), strict=True))
-        return ops.stack([found[name] for name in self.agents], -1)
+        return ops.stack(self._by_agent(observation, lambda agent, seen: agent.value(seen)), -1)
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses, error = Losses(), 0.0

@@ -404,8 +404,14 @@ class ProcessBackend:
     ) -> Worker:
         """A worker, and the memory that it shares. weights: a buffer that all workers read. named: the last arguments
         of `Worker`."""
-        memory = SharedMemory(CONTEXT.RawArray("q", 1 + max(1, len(columns))), buffers, weights)
-        return ProcessWorker(number, columns, memory, make_server, *named)
+        memory = SharedMemory(self._counters(1 + max(1, len(columns))), buffers, weights)
+        return self._worker(number, columns, memory, make_server, *named)
+
+    def _counters(self, count: int) -> Any:
+        return CONTEXT.RawArray("q", count)
+
+    def _worker(self, *arguments: Any) -> Worker:
+        return ProcessWorker(*arguments)
 
     def new_buffer(self, size: int) -> Any:
         """Bytes that a worker and its parent write and read."""

@@ -19,7 +19,7 @@ import numpy as np
 from etude.base.errors import ConfigError
 from etude.base.stacks import answer_requests, memory_of, stacks_of
 from etude.envs import faults
-from etude.workers.channel import BufferRead, MakeServer, Ready, Server, SharedMemory, WithTask, WorkerChannel
+from etude.workers.channel import BufferRead, Ready, Server, SharedMemory, WithTask, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, Worker
 from etude.workers.worker import made, raised
 
@@ -205,18 +205,11 @@ class RayBackend(ProcessBackend):
         _await_cpus(self.ray, workers)
         self.published: Any = None  # the present weights in the object store
 
-    def worker(
-        self,
-        number: int,
-        columns: list[int],
-        make_server: MakeServer,
-        buffers: tuple[Any, ...] = (),
-        weights: Any = None,
-        named: tuple[str, ...] = (),
-    ) -> Worker:
-        """An actor, and the parent's copy of its memory."""
-        memory = SharedMemory(bytearray(8 * (1 + max(1, len(columns)))), buffers, weights)
-        return RayWorker(self, number, columns, memory, make_server, *named)
+    def _counters(self, count: int) -> Any:
+        return bytearray(8 * count)  # the parent's copy
+
+    def _worker(self, *arguments: Any) -> Worker:
+        return RayWorker(self, *arguments)
 
     def new_buffer(self, size: int) -> Any:
         """Private bytes; requests and replies carry copies."""
