@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from typing import Any
 
@@ -14,6 +15,7 @@ from etude.base.errors import EnvironmentFault, EtudeError
 from etude.base.spaces import Space, bounded, describe, is_float_image, parts
 from etude.envs.actions import Actions
 from etude.envs.faults import RAISED, close_all, explain_closing, explain_error, explain_reset, explain_step
+from etude.envs.functional import AsGymnasium, check_functional
 from etude.envs.make import Finding, RandomActions, RandomActionsOfSeveral, make_simulator, make_single
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
@@ -75,6 +77,8 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
                 findings.add(Finding(name, f"{name} is {getattr(env, name, None)!r}. {fix}."))
                 return
         _check_spaces(env, findings)
+        if isinstance(env.unwrapped, AsGymnasium) and importlib.util.find_spec("jax") is not None:
+            check_functional(env.unwrapped.functional)
         _check_rendering(source, env, findings)
         wrapped = env
         while isinstance(wrapped, gym.Wrapper):

@@ -3,6 +3,7 @@ Gymnasium, and within a compiled rollout on JAX all are stepped in one program."
 
 from __future__ import annotations
 
+import importlib
 import math
 from collections.abc import Callable
 from functools import partial
@@ -13,9 +14,10 @@ import numpy as np
 
 from etude import ops
 from etude.base import trees
-from etude.base.errors import ConfigError
-from etude.base.spaces import Box, Discrete, MultiDiscrete, Space
+from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.spaces import Box, Discrete, MultiDiscrete, Space, zeros
 from etude.base.trees import Tree
+from etude.envs.faults import RAISED, cause_of, explain_error
 
 Outcome = tuple[Tree, Any, Any, Any, Any, dict[str, Any]]  # what `step` returns
 
@@ -89,6 +91,61 @@ class AsGymnasium(gym.Env[Any, Any]):
 def as_gymnasium(make: Callable[..., Any], render_mode: str | None = None, **parameters: Any) -> AsGymnasium:
     """The functional environment that `make` makes with these parameters, as one of Gymnasium's."""
     return AsGymnasium(make(**parameters), render_mode)
+
+
+def written_at(own: FunctionalEnvironment, name: str) -> str:
+    """Where a method of a functional environment is written."""
+    code = getattr(type(own), name).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def check_functional(own: FunctionalEnvironment) -> None:
+    """Trace `reset` and `step` as a compiled rollout does. EnvironmentFault where they cannot be, or where their arrays
+    do not fit each other or the space."""
+    name, jax_ops = type(own).__name__, importlib.import_module("etude.ops.jax_ops")
+    found: dict[str, Any] = {}
+    for method, count in (("reset", 2), ("step", 6)):
+        state = () if method == "reset" else (found["reset"][1], zeros(own.action_space))
+        try:
+            found[method] = jax_ops.traced(getattr(own, method), *state, own.params)
+        except RAISED as problem:
+            raise EnvironmentFault(
+                f"{name}: {method} cannot be compiled: it raised {explain_error(problem)}. JAX sees no values: "
+                "decide with ops.where in the place of `if`, and return arrays and numbers."
+            ) from cause_of(problem)
+        if len(found[method]) != count:
+            expected = (
+                "(observation, state)" if count == 2 else "(observation, state, reward, terminated, truncated, info)"
+            )
+            where = written_at(own, method)
+            raise EnvironmentFault(f"{name} ({where}): {method} returned {len(found[method])}; expected {expected}.")
+    reset, step, space = found["reset"], found["step"], zeros(own.observation_space)
+    shapes = [{leaf: shape for leaf, (shape, _) in jax_ops.leaves(tree).items()} for tree in (reset[0], space)]
+    compared: Any = (
+        ("the observation", *shapes, "reset", "observation_space"),
+        ("the observation", jax_ops.leaves(reset[0]), jax_ops.leaves(step[0]), "reset", "step"),
+        ("the state", jax_ops.leaves(reset[1]), jax_ops.leaves(step[1]), "reset", "step"),
+    )
+    for what, one, other, first, then in compared:
+        for leaf in {**one, **other}:
+            got = [each.get(leaf, "absent") for each in (one, other)]
+            if got[0] != got[1]:
+                where = written_at(own, "reset" if then == "observation_space" else "step")
+                raise EnvironmentFault(
+                    f"{name} ({where}): {what}{leaf} is {got[0]} in {first} and {got[1]} in {then}. Make them agree."
+                )
+
+
+def check_finite_rows(own: FunctionalEnvironment, rows: dict[str, Any]) -> None:
+    """EnvironmentFault where rewards or observations [T, N, ...] are not finite."""
+    for what in ("observation", "last", "reward"):
+        for path, leaf in trees.items(rows[what]):
+            if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
+                t, n = np.argwhere(~np.isfinite(leaf))[0][:2]
+                raise EnvironmentFault(
+                    f"{type(own).__name__} ({written_at(own, 'step')}): the {what}{path} of environment {n} is not "
+                    f"finite at time step {t} of this rollout. Guard what can divide by zero or overflow."
+                )
 
 
 class Timed(FunctionalEnvironment):

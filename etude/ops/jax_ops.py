@@ -142,6 +142,16 @@ def uniform(key: Any, low: Any, high: Any, shape: tuple[int, ...]) -> Any:
     return jax.random.uniform(key, shape, minval=low, maxval=high)
 
 
+def traced(function: Callable[..., Any], *arguments: Any) -> Any:
+    """What `function(key, *arguments)` returns, as shapes and dtypes: it is traced as a compiler does."""
+    return jax.eval_shape(function, jax.random.key(0), *arguments)
+
+
+def leaves(tree: Any) -> dict[str, tuple[Any, Any]]:
+    """The shape and the dtype of each leaf, by where it is."""
+    return {jax.tree_util.keystr(path): (x.shape, x.dtype) for path, x in jax.tree_util.tree_leaves_with_path(tree)}
+
+
 def call(owner: Any, name: str, key: Any, *arguments: Any) -> Any:
     """`owner.name(key, *arguments)`, compiled; equal owners share what is. key: of JAX, or a generator of NumPy; handed
     on as whole numbers [2], which states can be saved with."""

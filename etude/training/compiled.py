@@ -18,7 +18,7 @@ from etude.base.trees import Tree
 from etude.engines.functional import FunctionalEngine
 from etude.engines.scanned import Carry, Phases, Scan
 from etude.envs.actions import Actions
-from etude.envs.functional import FunctionalEnvironment
+from etude.envs.functional import FunctionalEnvironment, check_finite_rows, check_functional
 from etude.envs.observations import Observations
 from etude.protocols import Explorer, Weights
 from etude.replay import Buffer
@@ -38,6 +38,8 @@ class CompiledEnvironments:
         self, engine: FunctionalEngine, functional: FunctionalEnvironment, explorer: Explorer, run_seed: RunSeed,
         columns: range, info: tuple[str, ...], recorded: bool,
     ):  # fmt: skip
+        check_functional(functional)
+        self.functional = functional
         self.spaces, self.columns, self.info_names, count = engine.spaces, np.array(columns), info, len(columns)
         observations, actions = Observations(functional.observation_space), Actions(functional.action_space)
         self.parts: tuple[Any, ...] = (functional, observations, actions, explorer, info, recorded)
@@ -155,6 +157,7 @@ class CompiledRollout(InProcess):
 
     def _steps(self, at: np.ndarray, rows: dict[str, Any], following: Tree) -> Steps:
         """Count rows [T, n] of these environments, which are then acted on with `following`."""
+        check_finite_rows(self.compiled.functional, rows)
         episodes, index = self.counted(at, rows), np.argwhere(rows["terminated"] | rows["truncated"])
         final = trees.rows(rows.pop("last"), tuple(index.T))
         rows["action"] = rows["action"].astype(self.spaces.action.dtype, copy=False)

@@ -2,18 +2,113 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+
 import gymnasium as gym
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from gymnasium.utils.env_checker import check_env
 
-from etude.base.errors import ConfigError
-from etude.base.spaces import Box
+import etude
+from etude.algorithms import PPOConfig
+from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.spaces import Box, Discrete
 from etude.envs import make_environment
-from etude.envs.functional import FUNCTIONAL, AsGymnasium, Bandit, Breakout, CartPole, FourRooms, Grid
+from etude.envs.check import check_environment
+from etude.envs.functional import (
+    FUNCTIONAL,
+    AsGymnasium,
+    Bandit,
+    Breakout,
+    CartPole,
+    FourRooms,
+    FunctionalEnvironment,
+    Grid,
+    check_functional,
+)
 
 EVERY = pytest.mark.parametrize("name", FUNCTIONAL)
+
+
+class Plain(FunctionalEnvironment):
+    """Two numbers that stay as they are."""
+
+    observation_space, action_space = Box(-1.0, 1.0, (2,)), Discrete(2)
+
+    def reset(self, key, params):
+        return jnp.zeros(2), {"at": jnp.zeros(2), "time": 0}
+
+    def step(self, key, state, action, params):
+        return state["at"], {**state, "time": state["time"] + 1}, 1.0, False, state["time"] >= 9, {}
+
+
+class Longer(Plain):
+    def reset(self, key, params):
+        return jnp.zeros(3), {"at": jnp.zeros(3), "time": 0}
+
+
+class Grows(Plain):
+    def step(self, key, state, action, params):
+        return state["at"], {**state, "at": jnp.zeros(3)}, 1.0, False, False, {}
+
+
+class Rounds(Plain):
+    def step(self, key, state, action, params):
+        return state["at"], {**state, "time": state["time"] + 0.5}, 1.0, False, False, {}
+
+
+class Forks(Plain):
+    def step(self, key, state, action, params):
+        return state["at"], state, 1.0 if action == 1 else 0.0, False, False, {}
+
+
+class Old(Plain):
+    def step(self, key, state, action, params):
+        return state["at"], state, 1.0, False, {}
+
+
+class Divides(Plain):
+    def step(self, key, state, action, params):
+        return state["at"] / state["time"], {**state, "time": state["time"] + 1}, 1.0, False, False, {}
+
+
+class Pays(Plain):
+    def step(self, key, state, action, params):
+        return state["at"], {**state, "time": state["time"] + 1}, 1.0 / (state["time"] - 3), False, False, {}
+
+
+MISTAKES = [
+    (Longer, "observation is (3,) in reset and (2,) in observation_space"),
+    (Grows, "the state['at'] is ((2,), dtype('float32')) in reset and ((3,), dtype('float32')) in step"),
+    (Rounds, "the state['time'] is ((), dtype('int32')) in reset and ((), dtype('float32')) in step"),
+    (Forks, "Forks: step cannot be compiled: it raised TracerBoolConversionError"),
+    (Old, "step returned 5; expected (observation, state, reward"),
+    (Divides, "the observation of environment 0 is not finite"),
+    (Pays, "the reward of environment 0 is not finite at time step 3"),
+]
+
+
+def compiled(kind):
+    config = PPOConfig(rollout_length=8, minibatch_size=16, epochs=1)
+    execution = etude.Execution(vectorization="compiled")
+    etude.Run("ppo", kind, config=config, engine="jax", environments=2, execution=execution).train(16)
+
+
+@pytest.mark.parametrize(("kind", "said"), MISTAKES)
+def test_a_mistake_ends_in_one_error_with_its_line(kind, said):
+    with pytest.raises(EnvironmentFault) as found:
+        compiled(kind)
+    text, (lines, first) = str(found.value), inspect.getsourcelines(kind)
+    at = {int(line) for line in re.findall(rf"{re.escape(__file__)}:(\d+)", text)}
+    assert said in text and kind.__name__ in text and at and at <= set(range(first, first + len(lines)))
+    if kind not in (Divides, Pays):
+        [mistake] = [each for each in check_environment(kind) if kind.__name__ in each.message]
+        assert said in mistake.message
+
+
 CLASSIC = pytest.mark.parametrize("name", [name for name, kind in FUNCTIONAL.items() if kind.gymnasium_id])
 
 
@@ -82,6 +177,7 @@ def test_a_step_in_jax_is_the_step_in_numpy(name):
 
 @EVERY
 def test_it_is_an_environment_of_gymnasium(name):
+    check_functional(FUNCTIONAL[name]())
     check_env(AsGymnasium(FUNCTIONAL[name]()), skip_render_check=True)
 
 
@@ -97,8 +193,6 @@ def test_what_gymnasium_has_renders(name):
 def test_parameters_are_arguments():
     assert CartPole(gravity=1.6).params.gravity == 1.6
     with pytest.raises(ConfigError, match="gravitation"):
-        import etude
-
         etude.Run("ppo", "functional:CartPole-v1", env_args={"gravitation": 1.6})
 
 
