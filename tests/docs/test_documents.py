@@ -25,7 +25,7 @@ from written import PAGES, ROOT, anchors, blocks, links, name_of, quoted, run, s
 import etude
 from etude import cli
 from etude.algorithms import ALGORITHMS
-from etude.cli import train
+from etude.cli import options, train
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
@@ -129,7 +129,7 @@ def _parse(arguments, monkeypatch):
         parse(*given)
         raise Parsed
 
-    for parsing in (module, train):  # which parses for the commands that take an algorithm and an environment
+    for parsing in (module, train, options):  # for the commands that take an algorithm and an environment, or a run
         monkeypatch.setattr(parsing, "parse", parse_only, raising=False)
     with pytest.raises(Parsed):
         cli.main(arguments)
