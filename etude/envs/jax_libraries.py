@@ -174,8 +174,8 @@ class Jumanji(JaxEnvironment):
 
 
 def _as_dict(observation: Any) -> Any:
-    """A named tuple as a dict, at every level."""
-    if not hasattr(observation, "_asdict"):
+    """Named tuples, the only tuples of Jumanji's observations, as dicts, at every level."""
+    if not isinstance(observation, tuple):
         return observation
     return {name: _as_dict(part) for name, part in observation._asdict().items()}
 
