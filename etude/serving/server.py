@@ -145,7 +145,10 @@ class PolicyServer:
         self._due = False  # whether the inbox will be emptied in this turn of the loop
         self._taking, self._enough = threading.Lock(), threading.Event()
         self._problem: BaseException | None = None
-        self._http = HttpServer(address, self._routes(), "etude: training on what clients play", self.sweep)
+        self._http = self._listen(address)
+
+    def _listen(self, address: Listening) -> HttpServer:
+        return HttpServer(address, self._routes(), "etude: training on what clients play", self.sweep)
 
     def listen(self) -> None:
         """Answer from now on."""
@@ -370,8 +373,7 @@ class PolicyServer:
                 seen = trees.map(lambda leaf: leaf[None], last)
             else:
                 seen = self._observations.gather([observation], [info])
-        convert = lambda action: http.plain(self._actions.each(action)[0])  # noqa: E731
-        post = Post("end" if kind == "end" else "act", name, seen, reward, convert=convert)
+        post = Post("end" if kind == "end" else "act", name, seen, reward, convert=self._plain_action)
         if kind == "log_action":
             post.action = http.action_of(action_space, body.get("action"))
             post.log_prob = http.number(body, "log_prob", None)
@@ -410,6 +412,9 @@ class PolicyServer:
             http.flag(body, "terminated"), http.flag(body, "truncated"),
             {key: http.numbers(extras[key], f"extras.{key}", (n, *shape)) for key, shape in self._extras.items()},
         )  # fmt: skip
+
+    def _plain_action(self, action: np.ndarray) -> Any:
+        return http.plain(self._actions.each(action)[0])
 
 
 _HOW = {"terminated": joint.TERMINATED, "truncated": joint.TRUNCATED}

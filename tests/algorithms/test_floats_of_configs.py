@@ -11,7 +11,7 @@ from etude.base.schedules import Linear
 from etude.networks.maker import Maker
 
 WITH_TEMPERATURE = (SACConfig, DiscreteSACConfig, SACNConfig, EDACConfig)
-INITIAL = {"initial_log_std", "kl_coefficient", "temperature", "cql_alpha", "ridge"}  # of what a weight is at first
+INITIAL = {"initial_log_std", "kl_coefficient", "temperature", "multiplier", "cql_alpha", "ridge"}  # at first
 COMPARED = {"target_gap"}  # with None
 
 
