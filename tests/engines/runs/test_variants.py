@@ -120,7 +120,7 @@ class Callable:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"los": PPO.loss}, "PPO has no los to replace; it has act, actions, acts_by, .*loss, reward, .*value"),
+        ({"los": PPO.loss}, "PPO has no los to replace; it has act, acted, actions, acts_by, .*loss, reward, .*value"),
         ({"_check": PPO.loss}, "no _check to replace"),
         ({"loss": lambda batch: batch}, r"loss\(batch\) cannot replace PPO.loss\(self, batch, noise\); .* self first"),
         ({"loss": 3}, r"loss = 3 cannot replace PPO.loss\(self, batch, noise\); expected a function"),
