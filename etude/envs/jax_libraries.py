@@ -177,7 +177,8 @@ def _as_dict(observation: Any) -> Any:
     """Named tuples, the only tuples of Jumanji's observations, as dicts, at every level."""
     if not isinstance(observation, tuple):
         return observation
-    return {name: _as_dict(part) for name, part in observation._asdict().items()}
+    named: Any = observation
+    return {name: _as_dict(part) for name, part in named._asdict().items()}
 
 
 class MiniGrid(JaxEnvironment):
