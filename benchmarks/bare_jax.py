@@ -15,10 +15,17 @@ from cases import DELAY, EVERY, RATE, TAU, Arrays, Case, weights
 
 
 def mlp(layers: Any, x: Any, activation: Callable = jax.nn.relu) -> Any:
+    x = x.astype(jnp.float32) / 255 if x.dtype == jnp.uint8 else x
     for w, b in layers[:-1]:
-        x = activation(jnp.matmul(x, w) + b)
+        x = x.reshape(len(x), -1) if x.ndim == 4 and w.ndim == 2 else x  # after convolutions
+        x = activation((jnp.matmul(x, w) if w.ndim < 4 else convolved(x, w)) + b)
     w, b = layers[-1]
     return jnp.matmul(x, w) + b
+
+
+def convolved(x: Any, kernel: Any) -> Any:
+    strides = 2 * (max(1, kernel.shape[0] // 2),)
+    return jax.lax.conv_general_dilated(x, kernel, strides, "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
 
 def huber(error: Any) -> Any:

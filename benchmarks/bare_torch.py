@@ -15,8 +15,14 @@ from torch.utils._pytree import tree_flatten, tree_map
 
 
 def mlp(layers: Any, x: Any, activation: Callable = torch.relu) -> Any:
+    if x.dtype == torch.uint8:
+        x = x.permute(0, 3, 1, 2) / 255
     for w, b in layers[:-1]:
-        x = activation(_affine(x, w, b))
+        x = x.flatten(1) if x.ndim == 4 and w.ndim == 2 else x  # after convolutions
+        if w.ndim == 4:
+            x = activation(functional.conv2d(x, w, b, max(1, w.shape[-1] // 2)))
+        else:
+            x = activation(_affine(x, w, b))
     return _affine(x, *layers[-1])
 
 
@@ -29,8 +35,8 @@ def project(atoms: Any, weight: Any, spacing: float, lowest: float) -> Any:
     place = ((atoms - lowest) / spacing).clamp(0, count - 1)
     low = place.floor().clamp(max=count - 2)
     upper = (place - low) * weight
-    index = low.long() + count * torch.arange(n)[:, None]
-    found = torch.zeros(n * count)
+    index = low.long() + count * torch.arange(n, device=atoms.device)[:, None]
+    found = torch.zeros(n * count, device=atoms.device)
     found.index_add_(0, index.flatten(), (weight - upper).flatten())
     found.index_add_(0, (index + 1).flatten(), upper.flatten())
     return found.reshape(n, count)
@@ -61,7 +67,7 @@ F = SimpleNamespace(
     huber=lambda error: functional.huber_loss(error, torch.zeros_like(error), reduction="none"),
     project=project,
     take=lambda x, index: x.gather(-1, index[..., None])[..., 0],
-    row=lambda x, index: x[torch.arange(len(x)), index],
+    row=lambda x, index: x[torch.arange(len(x), device=x.device), index],
     no_gradient=torch.no_grad,
     stop=lambda x: x.detach(),
     max_last=lambda x: x.amax(-1),
@@ -85,22 +91,29 @@ F = SimpleNamespace(
 )  # fmt: skip
 
 
-def bare(case: Case, compiled: bool = False) -> Callable[[Arrays], Any]:
+def bare(case: Case, compiled: bool = False, device: str = "cpu") -> Callable[[Arrays], Any]:
     """From k batches in NumPy to the mean losses and the errors in NumPy."""
-    step = (_compiled if compiled else _eager)(case)
+    step = _compiled(case) if compiled else _eager(case, device)
 
     def learn(batches: Arrays) -> Any:
-        tensors = {name: torch.from_numpy(x) for name, x in batches.items()}
+        tensors = {name: torch.from_numpy(x).to(device) for name, x in batches.items()}
         found = [step({name: x[i] for name, x in tensors.items()}) for i in range(case.k)]
-        scalars = torch.stack([scalar for scalar, _ in found]).mean(0).numpy()
-        return scalars, None if found[0][1] is None else torch.stack([error for _, error in found]).numpy()
+        scalars = torch.stack([scalar for scalar, _ in found]).mean(0).cpu().numpy()
+        return scalars, None if found[0][1] is None else torch.stack([error for _, error in found]).cpu().numpy()
 
     return learn
 
 
-def _eager(case: Case) -> Callable:
-    rules, losses = case.rules, functools.partial(LOSSES[case.algorithm], F)
-    params = tree_map(lambda w: torch.tensor(w).requires_grad_(), weights(case))
+def _eager(case: Case, device: str) -> Callable:
+    rules = case.rules
+    own = {"linspace": functools.partial(torch.linspace, device=device)}
+    losses = functools.partial(LOSSES[case.algorithm], SimpleNamespace(**vars(F) | own))
+
+    def tensor(w: Any) -> torch.Tensor:
+        w = w.transpose(3, 2, 0, 1).copy() if w.ndim == 4 else w  # kernels as torch has them
+        return torch.tensor(w, device=device).requires_grad_()
+
+    params = tree_map(tensor, weights(case))
     target_params = {name: tree_map(lambda w: w.detach().clone(), params[name]) for name in rules.target_params}
     groups = {name: tree_flatten(part)[0] for name, part in params.items()}
     pairs = {name: list(zip(tree_flatten(target_params[name])[0], groups[name], strict=True)) for name in target_params}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ class Case:
     """k gradient steps in one call, on batches of `batch` steps, or of so many unrolls of `length` steps."""
 
     algorithm: str
-    observation: int
+    observation: int | tuple[int, int, int]  # numbers, or the shape of an image [height, width, channels]
     actions: int
     widths: tuple[int, ...]
     batch: int
@@ -99,6 +100,13 @@ CASES = {
     "td3_bc": Case("td3_bc", 17, 6, (256, 256), 256, 16),
     "maddpg": Case("maddpg", 18, 5, (64, 64), 256, 16),
 }
+IMAGE, NATURE = (84, 84, 4), ((32, 8), (64, 4), (64, 3))  # (filters, kernel); strides are halves of kernels
+IMAGES = {
+    "dqn, images, 32": Case("dqn", IMAGE, 6, (512,), 32, 16),
+    "dqn, images, 256": Case("dqn", IMAGE, 6, (512,), 256, 4),
+    "ppo, images, 32": Case("ppo", IMAGE, 6, (512,), 32, 16),
+    "ppo, images, 256": Case("ppo", IMAGE, 6, (512,), 256, 4),
+}
 GAMMA, RATE, TAU, EVERY, CLIP, ENTROPY, VALUE_COST = 0.99, 3e-4, 0.005, 500, 0.2, 0.01, 0.5
 TEAM_VALUE_COST = 1.0  # of MAPPO
 ATOMS, LOWEST, HIGHEST, QUANTILES = 51, -10.0, 10.0, 50
@@ -111,8 +119,16 @@ POLICY_COST = 1e-3  # of MADDPG's logits
 AGENTS = ("a", "b", "c")
 
 
-def layers(rng: np.random.Generator, sizes: tuple[int, ...], *members: int) -> Layers:
-    """[[weights, biases], ...] of dense layers; with members, of so many networks at once."""
+def layers(rng: np.random.Generator, sizes: tuple[Any, ...], *members: int) -> Layers:
+    """[[weights, biases], ...] of dense layers, after convolutions [height, width, channels, filters] where the first
+    size is the shape of an image; with members, of so many networks at once."""
+    if isinstance(sizes[0], tuple):
+        (side, _, channels), found = sizes[0], []
+        for filters, kernel in NATURE:
+            shape, reach = (kernel, kernel, channels, filters), (kernel * kernel * channels) ** -0.5
+            found.append([rng.uniform(-reach, reach, shape).astype(np.float32), np.zeros(filters, np.float32)])
+            side, channels = (side - kernel) // max(1, kernel // 2) + 1, filters
+        return found + layers(rng, (side * side * channels, *sizes[1:]))
     return [
         [rng.uniform(-(a**-0.5), a**-0.5, (*members, a, b)).astype(np.float32), np.zeros((*members, 1, b), np.float32)]
         for a, b in zip(sizes, sizes[1:], strict=False)
@@ -183,8 +199,14 @@ def batches(case: Case) -> Arrays:
     lead = (case.k, case.batch, case.length) if case.length else (case.k, case.batch)
     seen = (len(AGENTS),) if case.algorithm in ("maddpg", "mappo") else ()
     normal = lambda *shape: rng.standard_normal((*lead, *shape), np.float32)  # noqa: E731
+
+    def observed() -> np.ndarray:
+        if isinstance(case.observation, tuple):
+            return rng.integers(0, 256, (*lead, *case.observation), np.uint8)
+        return normal(*seen, case.observation)
+
     found = {
-        "observation": normal(*seen, case.observation),
+        "observation": observed(),
         "action": rng.integers(0, a, (*lead, *seen)) if case.rules.discrete else np.tanh(normal(a)),
         "reward": normal(*seen),
         "discount": np.full((*lead, *seen), GAMMA, np.float32),
@@ -192,7 +214,7 @@ def batches(case: Case) -> Arrays:
     }
     if case.algorithm in ROLLED_OUT:
         return found | rolled_out(case, rng, found)
-    found["next_observation"] = normal(*seen, case.observation)
+    found["next_observation"] = observed()
     if case.length and case.algorithm not in RECURRENT:
         found |= {"log_prob": math.log(0.5) + 0.1 * normal(), "goes_on": np.ones(lead, np.float32)}
     return found | replayed(case, rng, normal)

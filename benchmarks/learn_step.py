@@ -41,7 +41,7 @@ EXTRAS = ("log_prob", "advantage", "return", "goes_on", "active", "first", "mask
 PEERS = {"sb3": "torch", "sbx": "jax"}
 
 
-def engine_for(case: Case, framework: str) -> Any:
+def engine_for(case: Case, framework: str, device: str = "cpu") -> Any:
     """An engine of etude with the networks and hyperparameters of the bare loop."""
     from etude import engines
     from etude.algorithms import find
@@ -61,16 +61,18 @@ def engine_for(case: Case, framework: str) -> Any:
     if spaces.agents is not None:
         agent = multi_agent_for(agent, spaces, None)
     name, _, compiled = framework.partition(", ")
-    return engines.create(name, agent, spaces, seed=0, device="cpu", compiled=bool(compiled))
+    return engines.create(name, agent, spaces, seed=0, device=device, compiled=bool(compiled))
 
 
 def network_for(case: Case) -> Any:
     """The spec of the networks, as most of them have it by default."""
-    from etude.networks import Mlp, Recurrent
+    from etude.networks import Conv, Mlp, Recurrent
 
     if case.algorithm == "rainbow":
         return Mlp(case.widths, dueling=True, noisy=0.5)
     tanh = case.algorithm in TANH
+    if isinstance(case.observation, tuple):
+        return Conv(widths=case.widths, activation="tanh" if tanh else "relu")
     network = Mlp(case.widths, "tanh", "orthogonal") if tanh else Mlp(case.widths)
     return Recurrent(network, UNITS) if case.algorithm in RECURRENT else network
 
@@ -85,18 +87,22 @@ def spaces_of(case: Case) -> Any:
 
     box = Box(-1, 1, (case.actions,), np.float32)
     action = Discrete(case.actions) if case.rules.discrete else box
-    spaces = Spaces(Box(-np.inf, np.inf, (case.observation,), np.float32), action)
+    if isinstance(case.observation, tuple):
+        observation = Box(0, 255, case.observation, np.uint8)
+    else:
+        observation = Box(-np.inf, np.inf, (case.observation,), np.float32)
+    spaces = Spaces(observation, action)
     return joined_spaces(dict.fromkeys(AGENTS, spaces)) if case.algorithm in ("maddpg", "mappo") else spaces
 
 
-def learn_call(case: Case, framework: str) -> Callable[[], Any]:
+def learn_call(case: Case, framework: str, device: str = "cpu") -> Callable[[], Any]:
     """One learn call of an engine on the batches of a case."""
     import numpy as np
 
     from etude.base.data import Batch
     from etude.base.schedules import at
 
-    engine, given = engine_for(case, framework), batches(case)
+    engine, given = engine_for(case, framework, device), batches(case)
     extras = {name: given[name] for name in EXTRAS if name in given}
     expert = {name.removeprefix("expert_"): x for name, x in given.items() if name.startswith("expert_")}
     if expert:

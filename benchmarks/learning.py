@@ -4,15 +4,19 @@
 hyperparameters is not run again. `--only dqn/CartPole` takes what holds the text; `--more` adds what has no bar,
 `--long` what takes more than half an hour. The returns of training are kept beside it, see curves.py. GAIL and AIRL are
 shown 10 episodes of `etude.examples.experts.balance`.
+
+`--device cuda` learns on a GPU. `--into FILE --within SECONDS`, on a machine that is there for a while, appends cells
+to a file of JSON lines, those too that the time was too short for; `--add FILE` puts the whole ones into the table.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import functools
+import json
 import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import curves
@@ -114,8 +118,8 @@ MORE = (
 )
 
 
-def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
-    """One cell, in this process."""
+def train(algorithm: str, environment: str, engine: str, seed: int, device: str, until: float) -> dict:
+    """One cell, in this process. until: the time of day, in seconds, at which it stops learning."""
     import etude
 
     steps = presets.lookup(algorithm, environment).steps
@@ -126,18 +130,23 @@ def train(algorithm: str, environment: str, engine: str, seed: int) -> dict:
         data=shown(algorithm, environment),
         seed=seed,
         engine=engine,
-        execution=etude.Execution(device="cpu"),
+        execution=etude.Execution(device=device),
     )
     curve = curves.Training(steps)
-    run.train(steps, callbacks=[curve])
+    for event in run.steps(steps):
+        curve(event)
+        if time.time() >= until:
+            run.stop()
     seconds = time.perf_counter() - began
     found = run.evaluate(episodes=EPISODES)
+    taken = run.step
     run.close()
     return {
         "return": measure.significant(found.mean, 5),
-        "steps": steps,
+        "steps": min(taken, steps),
         "seconds": round(seconds, 1),
         "curve": curve.rows(),
+        **({} if device == "cpu" else {"device": device}),
     }
 
 
@@ -172,10 +181,23 @@ class Table:
     def add(self, key: str, cell: dict) -> None:
         curves.keep(*key.split("/"), cell["curve"])
         self._take_over(key.rsplit("/", 2)[0])
-        self.cells[key] = {name: x for name, x in cell.items() if name != "curve"} | {"versions": measure.versions()}
+        self.cells[key] = {"versions": measure.versions()} | {name: x for name, x in cell.items() if name != "curve"}
         ordered = dict(sorted(self.cells.items()))
         held = {"configs": self.configs, "summary": self.summary(), "not_run": self.not_run(), "cells": ordered}
         measure.write(__file__, held)
+
+    def add_file(self, path: Path) -> None:
+        """The cells of a file of `--into` that took all their steps, with the hyperparameters of today."""
+        rows = {row.task: row for row in (*TABLE, *LONG, *MORE)}
+        for line in path.read_text().splitlines():
+            cell = json.loads(line)
+            key, config = cell.pop("key"), cell.pop("config")
+            task = key.rsplit("/", 2)[0]
+            self.has(rows[task], key)
+            whole = cell["steps"] == presets.lookup(*task.split("/")).steps
+            if whole and config == self.configs[task]:
+                self.add(key, cell)
+            print(f"{key:<44} {'added' if whole and config == self.configs[task] else 'left out'}")
 
     def _take_over(self, own: str) -> None:
         """What other processes have added to the file; of `own`, a line of the table, only with the same config."""
@@ -226,23 +248,48 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names such as ppo/CartPole-v1/jax/3")
     parser.add_argument("--more", action="store_true", help="also the presets that have no bar")
     parser.add_argument("--long", action="store_true", help="also what takes more than half an hour a seed")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--within", type=float, default=float("inf"), help="seconds, after which all cells stop")
+    parser.add_argument("--into", type=Path, help="append cells to this file, and leave the table as it is")
+    parser.add_argument("--add", type=Path, help="put the cells of such a file into the table, and run nothing")
     parser.add_argument("--cell", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.cell:
-        algorithm, environment, engine, seed = options.cell.split("/")
-        measure.answer(train(algorithm, environment, engine, int(seed)))
+        key, device, until = options.cell.split(",")
+        algorithm, environment, engine, seed = key.split("/")
+        measure.answer(train(algorithm, environment, engine, int(seed), device, float(until)))
         return
-    table = Table()
+    table, until = Table(), time.time() + options.within
+    if options.add:
+        table.add_file(options.add)
+        return
     rows = (*TABLE, *(MORE if options.more else ()), *(LONG if options.long else ()))
     cells = [(row, f"{line}/{seed}") for seed in options.seeds for row in rows for line in row.lines()]
     wanted = [key for row, key in cells if any(part in key for part in options.only) and not table.has(row, key)]
     print(f"{len(wanted)} cells to run", flush=True)
+    # Without a GPU, JAX is not to look for one; with one, several cells share it.
+    variables = {"JAX_PLATFORMS": "cpu"} if options.device == "cpu" else {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+    def run(key: str) -> dict:
+        if time.time() >= until:
+            return {}
+        return measure.cell("learning.py", f"{key},{options.device},{until}", **variables)
 
     def keep(key: str, cell: dict) -> None:
-        table.add(key, cell)
-        print(f"{key:<44} {cell['return']:>8g}  {cell['seconds']:.0f} s", flush=True)
+        if not cell:
+            print(f"{key:<44} not begun", flush=True)
+            return
+        if options.into is None:
+            table.add(key, cell)
+        else:
+            held = {"key": key, "config": config_of(*key.split("/")[:2]), "versions": measure.versions(), **cell}
+            with options.into.open("a") as file:
+                file.write(json.dumps(held) + "\n")
+        print(f"{key:<44} {cell['return']:>8g} after {cell['steps']:,} steps, {cell['seconds']:.0f} s", flush=True)
 
-    failed = measure.run_cells(wanted, options.jobs, functools.partial(measure.cell, "learning.py"), keep)
+    failed = measure.run_cells(wanted, options.jobs, run, keep)
+    if options.into is not None:
+        raise SystemExit(f"Failed: {', '.join(failed)}" if failed else 0)
     for name, found in table.summary().items():
         spread = f"{found['lowest']:g} to {found['highest']:g}, {found['seeds']} seeds"
         verdict = "" if found["bar"] is None else f"bar {found['bar']:g}: {'reached' if found['reached'] else 'MISSED'}"

@@ -115,6 +115,23 @@ def _atari(held: dict[str, Any]) -> str:
     return "; ".join(found)
 
 
+def _gpu(held: dict[str, Any]) -> str:
+    parts = {name: found["rows"] for name, found in held.items() if name != "about"}
+    found = []
+    for name, prefix in (("JAX", "steps-jax"), ("torch", "steps-torch")):
+        rows = [row for part, rows in parts.items() if part.startswith(prefix) for row in rows.values()]
+        if ratios := [row["etude / bare"]["median"] for row in rows if "etude / bare" in row]:
+            spread = f"{statistics.median(ratios):g} ({min(ratios):g} to {max(ratios):g}) times that of a bare loop"
+            found.append(f"time of a gradient step, {name}, {len(ratios)} algorithms: {spread}")
+    for part in ("fused-64", "fused-1024", "fused-4096"):
+        for name, row in parts.get(part, {}).items():
+            found.append(f"PPO fused, {name}: {row['steps_per_second']['fused']['median']:,.0f} steps/s")
+    for name, row in parts.get("many-2048", {}).items():
+        speed = row["on the device"]["steps_per_second"]["median"]
+        found.append(f"the program of {name}: {speed:,.0f} steps/s in all")
+    return "; ".join(found)
+
+
 def _gsde(held: dict[str, Any]) -> str:
     return f"return of each seed after {held['steps']:,} steps: " + _each(c["return"] for c in held["cells"].values())
 
@@ -348,6 +365,7 @@ FEATURES = (
     Feature("evaluation", "training.md", _evaluation),
     Feature("evolving_gpts", "evolving.md", _evolving_gpts),
     Feature("gsde", "algorithms/sac.md", _gsde),
+    Feature("gpu", "compiled.md", _gpu),
     Feature("hindsight", "training.md", _hindsight),
     Feature("policies", "multi-agent.md", _policies),
     Feature("prior_data", "offline.md", _prior_data),

@@ -101,6 +101,9 @@ class JaxBackend:
         return tree
 
     def numpy(self, tree: Any) -> Any:
+        for leaf in jax.tree_util.tree_leaves(tree) if self.device != "cpu" else ():
+            if isinstance(leaf, jax.Array):
+                leaf.copy_to_host_async()  # all of them before the first is waited for
         return jax.tree_util.tree_map(np.array, tree)
 
 

@@ -46,11 +46,12 @@ class CompiledEnvironments:
         self.scan: Scan = engine.program(functools.partial(Scan, *self.parts))
         seeds = np.array([generator(run_seed, "functional", c).integers(2**32) for c in columns], np.uint32)
         none = np.zeros(count, np.int32)
+        self._put: Any = engine.backend.put
         self.carry: Carry = Carry(None, np.zeros((count, engine.state_size), np.float32), seeds, none, none)
 
     def reset(self) -> Tree:
         """The observations that the present episodes begin with."""
-        self.carry = self.scan.reset(self.carry._replace(begun=None))
+        self.carry = self.scan.reset(self._put(self.carry._replace(begun=None)))  # where the engine computes
         return trees.map(np.asarray, self.carry.begun[0])
 
     def set_task(self, task: Any) -> None:
