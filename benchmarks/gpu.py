@@ -339,26 +339,30 @@ def in_turns(wanted: list[str], options: Any) -> None:
         return max(0.0, began + options.within - time.perf_counter())
 
     try:
-        for name, process in processes.items():
-            if not is_ready(process, min(left(), began + 1.2 * options.prepare - time.perf_counter())):
-                print(f"{name:<24} {'too slow' if process.poll() is None else 'failed'} before its turn", flush=True)
-                process.kill()
-                process.wait()
-        print(f"prepared in {time.perf_counter() - began:.0f} s", flush=True)
-        for name, process in processes.items():
-            if process.poll() is not None or not left():
-                continue
-            turn = time.perf_counter()
-            try:
-                process.communicate("go\n", timeout=min(left(), options.turn))
-                outcome = "measured" if process.returncode == 0 else "failed"
-            except subprocess.TimeoutExpired:
-                process.kill()
-                outcome = "cut off"
+        prepared_by = began + 1.2 * options.prepare
+        late = [name for name, each in processes.items() if not is_ready(each, prepared_by - time.perf_counter())]
+        print(f"prepared in {time.perf_counter() - began:.0f} s, but for: {', '.join(late) or 'none'}", flush=True)
+        for name in [*(name for name in wanted if name not in late), *late]:
+            process, turn = processes[name], time.perf_counter()
+            if not left():
+                outcome = "not reached"
+            elif name in late and not is_ready(process, left()):
+                outcome = "not ready"
+            else:
+                outcome = "measured" if has_measured(process, min(left(), options.turn)) else "failed or cut off"
             print(f"{name:<24} {outcome} in {time.perf_counter() - turn:.1f} s", flush=True)
     finally:
         for process in processes.values():
             process.kill()
+
+
+def has_measured(process: Any, timeout: float) -> bool:
+    """Let a process measure; whether it has ended well in time."""
+    try:
+        process.communicate("go\n", timeout=timeout)
+    except (subprocess.TimeoutExpired, BrokenPipeError):
+        process.kill()
+    return process.returncode == 0
 
 
 def is_ready(process: Any, timeout: float) -> bool:
@@ -371,15 +375,12 @@ def is_ready(process: Any, timeout: float) -> bool:
 
 
 def gather(folder: str) -> None:
-    """Put the parts in a folder into gpu.json."""
+    """Put the parts in a folder into gpu.json, in the place of earlier ones of their names."""
     found = {path.stem: json.loads(path.read_text()) for path in sorted(Path(folder).glob("*.json"))}
-    first = next(iter(found.values()))
-    for part in found.values():
-        part.pop("versions")
+    [versions, *_] = [part.pop("versions") for part in found.values()]
     path = Path(__file__).with_suffix(".json")
-    about = {"versions": first["versions"]}
-    held = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps({**held, **found, "about": about}, indent=1) + "\n")
+    held = measure.read(__file__) | found | {"about": {"versions": versions}}
+    path.write_text(json.dumps(held, indent=1) + "\n")
 
 
 def main() -> None:
