@@ -245,7 +245,15 @@ def write(path: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any] | 
     except ValueError as error:
         raise CheckpointError(f"The checkpoint {path} was not saved: {error}.") from error
     except OSError as error:
-        raise CheckpointError(_not_written(path, error, parts)) from error
+        needed = sum(len(text) + sum(array.nbytes for array in arrays.values()) for _, text, arrays in parts)
+        try:
+            free = f"{shutil.disk_usage(path.parent).free / 1e6:,.1f} MB are free there"
+        except OSError:
+            free = "the directory cannot be read"
+        raise CheckpointError(
+            f"The checkpoint {path} was not saved: {error.strerror or error}. It needs {needed / 1e6:,.1f} MB; {free}. "
+            "What was saved before is untouched. Free some space, or check that the directory can be written to."
+        ) from error
 
 
 def _split(name: str, value: Any) -> _Part:
@@ -268,18 +276,6 @@ def _members(parts: list[_Part]) -> Iterable[tuple[str, Iterable[bytes | memoryv
         if arrays:
             yield f"{name}.safetensors", tensors.encode(arrays)
         yield f"{name}.json", [text]
-
-
-def _not_written(path: Path, error: OSError, parts: list[_Part]) -> str:
-    needed = sum(len(text) + sum(array.nbytes for array in arrays.values()) for _, text, arrays in parts)
-    try:
-        free = f"{shutil.disk_usage(path.parent).free / 1e6:,.1f} MB are free there"
-    except OSError:
-        free = "the directory cannot be read"
-    return (
-        f"The checkpoint {path} was not saved: {error.strerror or error}. It needs {needed / 1e6:,.1f} MB; {free}. "
-        "What was saved before is untouched. Free some space, or check that the directory can be written to."
-    )
 
 
 def read(path: Path | str, expect: Collection[str] = (), skip: Collection[str] = ()) -> dict[str, Any]:

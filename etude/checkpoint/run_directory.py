@@ -116,7 +116,8 @@ class RunDirectory:
                 f"{self.path} is on a file system without locks: take care that no second run writes there."
             )
             return  # what looks left behind may be another run's
-        for litter in self._litter():
+        folders = (self.path, self.checkpoints, self.video)
+        for litter in [path for folder in folders for path in folder.glob(f".*{checkpoint.TEMPORARY}")]:
             with suppress(OSError):
                 litter.unlink()
                 self.notes.append(f"Removed {litter.name}, left behind by a save that was interrupted.")
@@ -128,10 +129,6 @@ class RunDirectory:
                 f"Process {self._lock.process}, which this one was forked from, writes to {self.path}. In a fork, make "
                 "a run with a directory of its own, or load one: etude.load(path)."
             )
-
-    def _litter(self) -> list[Path]:
-        folders = (self.path, self.checkpoints, self.video)
-        return [path for folder in folders for path in folder.glob(f".*{checkpoint.TEMPORARY}")]
 
     def _taken_lock(self) -> checkpoint.Lock:
         path = self.path / ".lock"

@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING
 
@@ -144,21 +143,6 @@ def stacks(arguments: Sequence[str]) -> int:
     path, options = with_path(Stacks, arguments, "stacks")
     if sys.platform != "linux":
         raise ConfigError(f"etude stacks reads /proc, which {sys.platform} does not have; it works on Linux.")
-    process = _trainer_of(path)
-    stacks = stacks_of(process, options.seconds)
-    if stacks is None:
-        raise ConfigError(
-            f"Process {process}, which trains in {path}, does not write its stacks: it handles SIGUSR2 itself."
-        )
-    _print(f"process {process}, which trains", stacks)
-    for child in descendants(process):
-        if (stacks := stacks_of(child, options.seconds)) is not None:
-            _print(f"worker process {child}", stacks)
-    return 0
-
-
-def _trainer_of(path: Path) -> int:
-    """The process that trains in a run directory; ConfigError where there is none on this machine."""
     lock = path / ".lock"
     try:
         found = holder(lock)
@@ -171,7 +155,16 @@ def _trainer_of(path: Path) -> int:
         raise ConfigError(f"{path} was last trained in on {host}. Call etude stacks there.")
     if not holds(process, lock):
         raise ConfigError(f"No process trains in {path} now; the last one was process {process}.")
-    return process
+    stacks = stacks_of(process, options.seconds)
+    if stacks is None:
+        raise ConfigError(
+            f"Process {process}, which trains in {path}, does not write its stacks: it handles SIGUSR2 itself."
+        )
+    _print(f"process {process}, which trains", stacks)
+    for child in descendants(process):
+        if (stacks := stacks_of(child, options.seconds)) is not None:
+            _print(f"worker process {child}", stacks)
+    return 0
 
 
 def _print(who: str, stacks: str) -> None:

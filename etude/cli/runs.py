@@ -22,7 +22,6 @@ from etude.report.filming import has_display, render_without_display
 from etude.report.plots import draw_episodes
 
 if TYPE_CHECKING:
-    from etude.report.series import Series
     from etude.run import Run
 
 
@@ -179,7 +178,16 @@ def plot(arguments: Sequence[str]) -> int:
     from etude.report.series import METRICS, RETURN, compared, find_runs
 
     found = [path for given in paths for path in find_runs(given)]
-    runs = _readable(found, paths, options.metric)
+    from etude.report.series import read_run
+
+    runs = []
+    for path in found:
+        try:
+            runs.append(read_run(path, options.metric))
+        except ConfigError as error:
+            if str(path) in paths:
+                raise
+            say(f"Left out: {error}")
     alone = found[0] if len(found) == len(runs) == 1 and options.kind == "curves" else None
     output = _picture(options, alone)
     with _drawn(output):
@@ -211,21 +219,6 @@ def _picture(options: Plot, alone: Path | None) -> Path:
     inside = alone is not None and alone.is_dir()
     name = f"{(metric or 'curve') if inside else 'curves'}.{options.format or 'png'}"
     return alone / name if alone is not None and inside else Path(name)
-
-
-def _readable(found: list[Path], given: list[str], metric: str | None) -> list[Series]:
-    """The runs among these; one of a folder that has nothing to draw yet is named and left out."""
-    from etude.report.series import read_run
-
-    runs = []
-    for path in found:
-        try:
-            runs.append(read_run(path, metric))
-        except ConfigError as error:
-            if str(path) in given:
-                raise
-            say(f"Left out: {error}")
-    return runs
 
 
 @dataclass(frozen=True)

@@ -86,7 +86,24 @@ def _carry_out(study: Any, quiet: bool) -> int:
 
     with study:
         run_shown(study, quiet, StudyTable)
-        return _conclude(study, quiet)
+        code = 0 if study.finished else INTERRUPTED
+        paths = study.write_results() if study.trials else []
+        if quiet:
+            return code
+        header, lines = study.table()
+        say()
+        rows([header, *lines[:SHOWN]])
+        say(f"\n{study.summary()}. {study.tuned_on()}")
+        say("\n".join(str(path) for path in paths))
+        if code:
+            say(f"\nStopped, and saved. Continue with\n  etude tune --resume {shlex.quote(str(study.folder))}")
+            return code
+        if not any(trial.scores for trial in study.trials):
+            say("\nNo trial was evaluated: the reasons are above.")
+            return 1
+        say(f"\nThe best configuration is in {study.best.directories[0]}")
+        rows([(f"etude evaluate {study.best.directories[0]}", "the return over 20 episodes")], indent="  ")
+        return 0
 
 
 def run_shown(made: Any, quiet: bool, live_output: Callable[[], Any]) -> None:
@@ -96,27 +113,6 @@ def run_shown(made: Any, quiet: bool, live_output: Callable[[], Any]) -> None:
         return
     with closing(live_output()) as live:
         made.run(live)
-
-
-def _conclude(study: Any, quiet: bool) -> int:
-    code = 0 if study.finished else INTERRUPTED
-    paths = study.write_results() if study.trials else []
-    if quiet:
-        return code
-    header, lines = study.table()
-    say()
-    rows([header, *lines[:SHOWN]])
-    say(f"\n{study.summary()}. {study.tuned_on()}")
-    say("\n".join(str(path) for path in paths))
-    if code:
-        say(f"\nStopped, and saved. Continue with\n  etude tune --resume {shlex.quote(str(study.folder))}")
-        return code
-    if not any(trial.scores for trial in study.trials):
-        say("\nNo trial was evaluated: the reasons are above.")
-        return 1
-    say(f"\nThe best configuration is in {study.best.directories[0]}")
-    rows([(f"etude evaluate {study.best.directories[0]}", "the return over 20 episodes")], indent="  ")
-    return 0
 
 
 def _space(options: Any, base: Any) -> dict[str, Any]:
@@ -250,18 +246,13 @@ def find(arguments: Sequence[str]) -> int:
     with Run.of(RunDescription.of(algorithm, env, given)) as run:
         if what == "optimizer":
             return _find_optimizer(run, options)
-        return _find_rate(run, options, ["etude", "train", algorithm, env, *_of_training(arguments[3:])])
-
-
-def _of_training(arguments: Sequence[str]) -> list[str]:
-    """The options that `etude train` takes in the same sense, each with its values."""
-    kept: list[str] = []
-    keeps = True
-    for argument in arguments:
-        if argument.startswith("--"):
-            keeps = argument.partition("=")[0].replace("_", "-") not in OF_THE_SEARCH
-        kept += [argument] if keeps else []
-    return kept
+        kept: list[str] = []
+        keeps = True
+        for argument in arguments[3:]:
+            if argument.startswith("--"):
+                keeps = argument.partition("=")[0].replace("_", "-") not in OF_THE_SEARCH
+            kept += [argument] if keeps else []
+        return _find_rate(run, options, ["etude", "train", algorithm, env, *kept])
 
 
 def _find_rate(run: Any, options: Any, training: list[str]) -> int:
@@ -343,29 +334,25 @@ def sweep(arguments: Sequence[str]) -> int:
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     with tuning.Sweep(algorithm, env, seeds=seeds, config=config, **given, **run_arguments(options)) as sweep:
         run_shown(sweep, options.quiet, SweepProgress)
-        return _conclude_sweep(sweep, options, arguments)
-
-
-def _conclude_sweep(sweep: tuning.Sweep, options: Any, arguments: Sequence[str]) -> int:
-    result = sweep.result
-    code = INTERRUPTED if not sweep.finished else 1 if sweep.failed else 0
-    paths = result.write()
-    if options.quiet:
+        result = sweep.result
+        code = INTERRUPTED if not sweep.finished else 1 if sweep.failed else 0
+        paths = result.write()
+        if options.quiet:
+            return code
+        say()
+        header, lines = result.table()
+        rows([header, *lines])
+        say(f"\n{result.summary()}")
+        for reason in dict.fromkeys(sweep.failed.values()):
+            failed = ", ".join(str(seed) for seed, why in sweep.failed.items() if why == reason)
+            say(f"\nFailed, and saved before: seed {failed}. {reason}")
+        if code:
+            folder = [] if options.folder else ["--folder", str(sweep.folder)]
+            command = shlex.join(["etude", "sweep", *arguments, *folder])
+            say(f"\nGo on from the checkpoints in {sweep.folder} with\n  {command}")
+        say()
+        say("\n".join(map(str, paths)))
+        best = result.directory(int(lines[0][0]))
+        rows([(f"etude evaluate {best}", "the return of one run over 20 episodes"),
+              (f"etude plot {sweep.folder}", "the mean learning curve")], indent="  ")  # fmt: skip
         return code
-    say()
-    header, lines = result.table()
-    rows([header, *lines])
-    say(f"\n{result.summary()}")
-    for reason in dict.fromkeys(sweep.failed.values()):
-        seeds = ", ".join(str(seed) for seed, why in sweep.failed.items() if why == reason)
-        say(f"\nFailed, and saved before: seed {seeds}. {reason}")
-    if code:
-        folder = [] if options.folder else ["--folder", str(sweep.folder)]
-        command = shlex.join(["etude", "sweep", *arguments, *folder])
-        say(f"\nGo on from the checkpoints in {sweep.folder} with\n  {command}")
-    say()
-    say("\n".join(map(str, paths)))
-    best = result.directory(int(lines[0][0]))
-    rows([(f"etude evaluate {best}", "the return of one run over 20 episodes"),
-          (f"etude plot {sweep.folder}", "the mean learning curve")], indent="  ")  # fmt: skip
-    return code

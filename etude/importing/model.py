@@ -64,17 +64,6 @@ class Layers(NamedTuple):
         widened = Layer(first, np.append(np.zeros(2 * actions), bias)), Layer(second, after)
         return self._replace(dense=(*widened, *rest))
 
-    def for_canonical_outputs(self, middle: np.ndarray, half: np.ndarray) -> Layers:
-        """With outputs in [-1, 1], of a network whose outputs are `middle + half * those`."""
-        *hidden, (weight, bias) = self.dense
-        return self._replace(dense=(*hidden, Layer(weight / half[:, None], (bias - middle) / half)))
-
-    def for_canonical_actions(self, middle: np.ndarray, half: np.ndarray) -> Layers:
-        """With actions in [-1, 1] as its last inputs, of a network that reads `middle + half * those`."""
-        (weight, bias), *rest = self.dense
-        first, last = weight[:, : -len(half)], weight[:, -len(half) :]
-        return self._replace(dense=(Layer(np.hstack([first, last * half]), bias + last @ middle), *rest))
-
     def in_image_order(self, image: Image) -> Layers:
         """With the features of an image in the order (height, width, channels), in the place of PyTorch's."""
         height, width = image.height, image.width
@@ -215,9 +204,12 @@ class ImportedModel:
 
         def canonical(name: str, layers: Layers) -> Weights:
             if middle is not None and half is not None and name == POLICY:
-                layers = layers.for_canonical_outputs(middle, half)
+                *hidden, (weight, bias) = layers.dense
+                layers = layers._replace(dense=(*hidden, Layer(weight / half[:, None], (bias - middle) / half)))
             if middle is not None and half is not None and self.raw_critic and name.startswith("critic"):
-                layers = layers.for_canonical_actions(middle, half)
+                (weight, bias), *rest = layers.dense
+                first, last = weight[:, : -len(half)], weight[:, -len(half) :]
+                layers = layers._replace(dense=(Layer(np.hstack([first, last * half]), bias + last @ middle), *rest))
             if layers.convolutions:
                 if len(images) != 1:
                     raise NetworkError(f"it reads one image, and the environment has {len(images)}")

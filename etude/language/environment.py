@@ -241,15 +241,6 @@ class GameWithTool:
         """The return of the game so far."""
         return self._return
 
-    def _say(self, text: str) -> str:
-        if self._over:
-            raise ValueError("The game is over.")
-        if not self._env.action_space.contains(text):
-            raise ValueError(f"{text!r:.80} is none of {self._env.action_space}.")
-        heard, reward, terminated, truncated, _ = self._env.step(text)
-        self._return, self._over = self._return + float(reward), bool(terminated or truncated)
-        return str(heard)
-
 
 def environment_factory(
     make: Callable[[], gym.Env[Any, Any]], tool: str, description: str, text: str = "What to say."
@@ -273,7 +264,13 @@ def environment_factory(
 
     class Playing(GameWithTool):
         def say(self, text: str) -> str:
-            return self._say(text)
+            if self._over:
+                raise ValueError("The game is over.")
+            if not self._env.action_space.contains(text):
+                raise ValueError(f"{text!r:.80} is none of {self._env.action_space}.")
+            heard, reward, terminated, truncated, _ = self._env.step(text)
+            self._return, self._over = self._return + float(reward), bool(terminated or truncated)
+            return str(heard)
 
     say: Any = Playing.__dict__["say"]
     say.__name__, say.__doc__ = tool, f"{description}\n\nArgs:\n    text: {text}\n\nReturns:\n    What is answered."

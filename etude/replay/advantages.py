@@ -96,7 +96,11 @@ class Advantages(DiscountedView):
         room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
         bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
         if RECURRENT_STATE in ring.extras:
-            values = np.concatenate(self._remembering(ring, rows, bootstrapped), dtype=np.float64)
+            state = ring.extras[RECURRENT_STATE]
+            value, _ = self.value(ring.observation(rows), state.take(rows, 0))
+            _, after = self.value(ring.observation(bootstrapped), state.take(bootstrapped, 0))
+            following, _ = self.value(ring.following(bootstrapped), after)
+            values = np.concatenate((value, following), dtype=np.float64)
         else:
             observations = trees.concatenate([ring.observation(rows), ring.following(bootstrapped)])
             values = np.asarray(self.value(observations), np.float64)
@@ -106,14 +110,6 @@ class Advantages(DiscountedView):
                 "one number for each."
             )
         return values
-
-    def _remembering(self, ring: Ring, rows: np.ndarray, last: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Values of these rows, and of what followed the last ones."""
-        state = ring.extras[RECURRENT_STATE]
-        value, _ = self.value(ring.observation(rows), state.take(rows, 0))
-        _, after = self.value(ring.observation(last), state.take(last, 0))
-        following, _ = self.value(ring.following(last), after)
-        return value, following
 
 
 def scattered(size: int, rows: np.ndarray, values: np.ndarray) -> np.ndarray:

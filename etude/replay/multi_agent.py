@@ -7,8 +7,6 @@ not to be learned from. An agent's reward is the sum of what it earned up to its
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from etude import ops
@@ -117,7 +115,23 @@ class MultiAgentAdvantages(Advantages):
         observation, stops = ring.observation(rows), kind != 0
         acting = observation[STATUS] == ACTING
         stops[-1] = True
-        value, after = self._values_of(observation, ring.following, rows, stops)
+        over, last = ended(observation[STATUS]), np.flatnonzero(stops)
+        before = np.concatenate([np.ones_like(over[:1]), over[:-1]])
+        observation = trees.map(
+            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), without_earlier_ends(observation, before)
+        )
+        # Engines compile for each new number of observations: fill up to one that most rollouts share.
+        room = 1 << (len(last) - 1).bit_length()
+        padded = np.append(last, np.repeat(last[:1], room - len(last)))
+        final = without_earlier_ends(ring.following(rows.reshape(-1)[padded]), over.reshape(rows.size, -1)[padded])
+        observations = trees.concatenate([observation, final])
+        values, expected = np.asarray(self.value(observations), np.float64), (rows.size + room, over.shape[-1])
+        if values.shape != expected:
+            raise ConfigError(
+                f"`value` returned shape {values.shape} for {rows.size + room} observations of several agents; "
+                f"expected {expected}, one number for each agent."
+            )
+        value, after = values[: rows.size].reshape(*rows.shape, -1), values[rows.size :][: len(last)]
         status = ring.following_part(STATUS, rows)
         next_value = np.concatenate([value[1:], value[:1]])
         next_value[stops] = after
@@ -135,25 +149,3 @@ class MultiAgentAdvantages(Advantages):
         advantage = np.where(acting, returns.advantages(reward, discount, own, next_value, trace), 0.0)
         found = {"advantage": advantage, "value": value * acting, "return": (advantage + value) * acting}
         return {name: scattered(ring.rows, rows, estimate) for name, estimate in found.items()}
-
-    def _values_of(
-        self, observation: Tree, following: Callable[[np.ndarray], Tree], rows: np.ndarray, stops: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Values [T, N, agents] of these observations, and [E, agents] of what followed the rows that are stops."""
-        over, last = ended(observation[STATUS]), np.flatnonzero(stops)
-        before = np.concatenate([np.ones_like(over[:1]), over[:-1]])
-        observation = trees.map(
-            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), without_earlier_ends(observation, before)
-        )
-        # Engines compile for each new number of observations: fill up to one that most rollouts share.
-        room = 1 << (len(last) - 1).bit_length()
-        padded = np.append(last, np.repeat(last[:1], room - len(last)))
-        final = without_earlier_ends(following(rows.reshape(-1)[padded]), over.reshape(rows.size, -1)[padded])
-        observations = trees.concatenate([observation, final])
-        values, expected = np.asarray(self.value(observations), np.float64), (rows.size + room, over.shape[-1])
-        if values.shape != expected:
-            raise ConfigError(
-                f"`value` returned shape {values.shape} for {rows.size + room} observations of several agents; "
-                f"expected {expected}, one number for each agent."
-            )
-        return values[: rows.size].reshape(*rows.shape, -1), values[rows.size :][: len(last)]

@@ -35,13 +35,6 @@ def in_notebook() -> bool:
     return any(base.__name__ == "ZMQInteractiveShell" for base in type(shell).__mro__)
 
 
-def show_figures(kind: type) -> None:
-    """Let cells show figures of this class of matplotlib also where pyplot, which sees to it, is not imported."""
-    ipython = sys.modules["IPython"].get_ipython()
-    if not any(kind in each.type_printers for each in ipython.display_formatter.formatters.values()):
-        importlib.import_module("IPython.core.pylabtools").select_figure_formats(ipython, {"png"})
-
-
 class CellOutput:
     """One output of a cell, where a terminal has a `rich.live.Live`. title: its first line, in rich's markup."""
 
@@ -121,7 +114,9 @@ def picture(
             from matplotlib.figure import Figure  # without pyplot: no global state, no window, no display
 
             if in_notebook():
-                show_figures(Figure)
+                ipython = sys.modules["IPython"].get_ipython()  # pyplot, which sees to it, is not imported
+                if not any(Figure in each.type_printers for each in ipython.display_formatter.formatters.values()):
+                    importlib.import_module("IPython.core.pylabtools").select_figure_formats(ipython, {"png"})
             figure = Figure()
         width, height = figure.get_size_inches()
         figure.set_size_inches(width if columns == 1 else WIDE, height * rows)

@@ -60,7 +60,8 @@ class StudyTable(LiveOutput):
     def _tell_over(self, study: Any, trial: Any) -> None:
         """Print how a trial ended that failed; without a terminal, of every trial."""
         if self._live is None and not self._console.is_terminal or trial.status == "failed":
-            values = values_text(study.space.values(trial.genome.config))
+            values = study.space.values(trial.genome.config)
+            values = ", ".join(f"{name} {value_text(value)}" for name, value in values.items())
             reason = f" ({trial.reason})" if trial.status == "failed" else ""
             score = number_text(trial.score())
             self._print(f"trial {trial.number} {trial.status} at step {trial.step:,}: {score}, {values}{reason}")
@@ -100,11 +101,6 @@ def _grid(study: Any, most: int | None = ROWS) -> Any:
         grid.add_row(*map(Text, row))
     left = f"; {len(rows) - most} more below" if most is not None and len(rows) > most else ""
     return Group(Text(f"{study.summary()}{left}"), grid)
-
-
-def values_text(values: Mapping[str, Any]) -> str:
-    """Hyperparameters in a line."""
-    return ", ".join(f"{name} {value_text(value)}" for name, value in values.items())
 
 
 def value_text(value: Any) -> str:

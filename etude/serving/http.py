@@ -488,7 +488,32 @@ def openapi(title: str, routes: Sequence[Route]) -> dict[str, Any]:
     """The OpenAPI document of these routes."""
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route)
+        names = re.findall(r"{(\w+)}", route.path)
+        parameters: list[dict[str, Any]] = [
+            {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{NAME}$"}}
+            for name in names
+        ]
+        posted, answer = route.method == "POST", route.answer
+        if not posted:
+            parameters += [
+                {"name": name, "in": "query", "schema": schema}
+                for name, schema in route.body.get("properties", {}).items()
+            ]
+        good = {answer: {}} if isinstance(answer, str) else _content(answer, posted)
+        statuses = ERRORS if posted else (401, 422, 429, 503)
+        wrong = _content({"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}, posted)
+        meanings = {status: ERRORS[status] for status in statuses} | route.others
+        if names:
+            meanings[404] = "the path names nothing that there can be"
+        responses = {"200": {"description": "the answer", "content": good}}
+        for status, meaning in sorted(meanings.items()):
+            responses[str(status)] = {"description": meaning, **({} if status == 304 else {"content": wrong})}
+        found: dict[str, Any] = {"summary": route.summary, "responses": responses}
+        if parameters:
+            found["parameters"] = parameters
+        if posted:
+            found["requestBody"] = {"required": True, "content": _content(route.body, posted)}
+        paths.setdefault(route.path, {})[route.method.lower()] = found
     scheme = {"token": {"type": "http", "scheme": "bearer"}}
     return {
         "openapi": "3.1.0",
@@ -497,34 +522,6 @@ def openapi(title: str, routes: Sequence[Route]) -> dict[str, Any]:
         "components": {"securitySchemes": scheme},
         "security": [{"token": []}, {}],
     }
-
-
-def _operation(route: Route) -> dict[str, Any]:
-    names = re.findall(r"{(\w+)}", route.path)
-    parameters: list[dict[str, Any]] = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "pattern": f"^{NAME}$"}}
-        for name in names
-    ]
-    posted, answer = route.method == "POST", route.answer
-    if not posted:
-        parameters += [
-            {"name": name, "in": "query", "schema": schema} for name, schema in route.body.get("properties", {}).items()
-        ]
-    good = {answer: {}} if isinstance(answer, str) else _content(answer, posted)
-    statuses = ERRORS if posted else (401, 422, 429, 503)
-    wrong = _content({"type": "object", "required": ["error"], "properties": {"error": {"type": "string"}}}, posted)
-    meanings = {status: ERRORS[status] for status in statuses} | route.others
-    if names:
-        meanings[404] = "the path names nothing that there can be"
-    responses = {"200": {"description": "the answer", "content": good}}
-    for status, meaning in sorted(meanings.items()):
-        responses[str(status)] = {"description": meaning, **({} if status == 304 else {"content": wrong})}
-    found: dict[str, Any] = {"summary": route.summary, "responses": responses}
-    if parameters:
-        found["parameters"] = parameters
-    if posted:
-        found["requestBody"] = {"required": True, "content": _content(route.body, posted)}
-    return found
 
 
 def _content(schema: dict[str, Any], posted: bool) -> dict[str, Any]:

@@ -26,7 +26,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -185,6 +185,7 @@ def acting_in_worker(actor: DenseActor, policies: Sequence[Any]) -> FollowingAct
 MOST_MINIBATCHES = 64  # in one call of the engine
 
 
+@dataclass(eq=False)
 class EpisodeLearner:
     """Learns after every collection: `num_updates` minibatches, or as many as make one pass over the replay.
 
@@ -192,25 +193,17 @@ class EpisodeLearner:
         of the ring, with `random`.
     """
 
-    explores_anew = False  # layers are the user's, and so is their noise
+    explores_anew: ClassVar[bool] = False  # layers are the user's, and so is their noise
 
-    def __init__(
-        self,
-        settings: Settings,
-        regime: Regime,
-        engine: Any,
-        buffer: Buffer,
-        count: int,
-        hyper: Callable[[], dict[str, float]],
-        rng: np.random.Generator,
-    ):
-        self.settings: Settings = settings
-        self.regime: Regime = regime
-        self.engine: Any = engine
-        self.buffer: Buffer = buffer
-        self.count: int = count
-        self.hyper: Callable[[], dict[str, float]] = hyper
-        self._rng = rng
+    settings: Settings
+    regime: Regime
+    engine: Any
+    buffer: Buffer
+    count: int
+    hyper: Callable[[], dict[str, float]]
+    rng: np.random.Generator
+
+    def __post_init__(self) -> None:
         self.progress: RunProgress = RunProgress()
         self._counts: dict[str, tuple[int, int]] = {}  # by name: as it was given, and as it was adjusted
         self.policies: Sequence[Any] = ()  # what explores, in the order in which the user gave it
@@ -222,13 +215,13 @@ class EpisodeLearner:
         self.batches: int = 0  # minibatches learned since the agent was made
         self._followed = (0, 0)  # environment steps and minibatches up to which calls of update_param were due
         self._collections = 0
-        self._received = np.zeros(count, np.int64)  # rows that each column of the ring ever got
+        self._received = np.zeros(self.count, np.int64)  # rows that each column of the ring ever got
 
     def configure(self, options: Options, callbacks: Callbacks) -> None:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming: Trimming = self.regime.trimming(options)
+        self.trimming: Trimming = Trimming(options.first(*self.regime.windows), options.clearing_freq)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -273,7 +266,7 @@ class EpisodeLearner:
         ended = (steps.terminated | steps.truncated)[-1]
         if steps.shape[1] != 1 or not ended[0] or self.count == 1:
             return steps
-        column = self._rng.integers(self.count) if self.options.random else int(np.argmin(self._received))
+        column = self.rng.integers(self.count) if self.options.random else int(np.argmin(self._received))
         return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
 
     def learn_if_due(self) -> Learned | None:
@@ -296,7 +289,8 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += 1
             before = len(self.buffer)
-            self.regime.after_target_update(self.buffer, self.options)
+            if self.regime.drop is not None:
+                self.regime.drop(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
@@ -346,7 +340,9 @@ class EpisodeLearner:
                 # Those that depend on the errors of the ones before are drawn one by one
                 together = 1 if self.regime.reports else min(MOST_MINIBATCHES, end - done)
                 batches = self.buffer.sample(together, self._count("batch"))
-                drawn = [batches] if together == 1 or not each_batch else _apart(batches)
+                drawn = [batches]
+                if together > 1 and each_batch:
+                    drawn = [batches.map(lambda leaf, i=i: leaf[i : i + 1]) for i in range(together)]
             batches = drawn.pop(0)
             k = len(batches.weight)
             update = self.engine.learn(batches, {})
@@ -390,7 +386,7 @@ class EpisodeLearner:
         """Arrays and plain data from which `restore` continues. replay: whether the replay is part of it."""
         counted: dict[str, Any] = {"batches": self.batches, "followed": list(self._followed)}
         counted |= {"collections": self._collections, "loss": self.loss}
-        counted |= {"received": self._received.tolist(), "generator": generator_state(self._rng)}
+        counted |= {"received": self._received.tolist(), "generator": generator_state(self.rng)}
         kept = {"replay": self.buffer.state()} if replay else {}
         return {"engine": self.engine.state(), "progress": {**dataclasses.asdict(self.progress), **counted}, **kept}
 
@@ -416,12 +412,7 @@ class EpisodeLearner:
         self.batches, self._followed = counted.pop("batches"), tuple(counted.pop("followed"))
         self._collections, self.loss = counted.pop("collections"), counted.pop("loss")
         self._received[:] = counted.pop("received")
-        restore_generator(self._rng, counted.pop("generator"))
+        restore_generator(self.rng, counted.pop("generator"))
         self.progress = RunProgress(**counted)
         if "replay" in state:
             self.buffer.restore(state["replay"])
-
-
-def _apart(batches: Batch) -> list[Batch]:
-    """k stacked minibatches as k stacks of one."""
-    return [batches.map(lambda leaf, i=i: leaf[i : i + 1]) for i in range(len(batches.weight))]

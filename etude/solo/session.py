@@ -89,6 +89,7 @@ class SessionKey:
         return [id(one) for one in self.optimizers]
 
 
+@dataclass(eq=False)
 class Session:
     """The parts of one agent's training.
 
@@ -97,26 +98,19 @@ class Session:
     this process, of all that train the agent, steps the environments, reports and saves.
     """
 
-    def __init__(
-        self,
-        make_environments: Any,
-        explorer: Explorer,
-        learner: EpisodeLearner,
-        adjuster: Adjuster,
-        seed: int,
-        group: ProcessGroup | None = None,
-    ):
-        self.learner: EpisodeLearner = learner
-        self.adjuster: Adjuster = adjuster
-        self.group: ProcessGroup | None = group
-        self.told = False  # of networks that stay as they are
-        self.chief: bool = group is None or group.rank == 0
-        self.seed: int = seed
-        self._make_environments = make_environments
-        self.collection: Collection = Collection(
-            lambda total: explorer, lambda explorer: self._rollout(Options(), explorer), learner.engine.spaces,
-            learner.count, seed,
-        )  # fmt: skip
+    make_environments: Any
+    explorer: Explorer
+    learner: EpisodeLearner
+    adjuster: Adjuster
+    seed: int
+    group: ProcessGroup | None = None
+    told: bool = False  # of networks that stay as they are
+
+    def __post_init__(self) -> None:
+        self.chief: bool = self.group is None or self.group.rank == 0
+        rollout = functools.partial(self._rollout, Options())
+        spaces, count = self.learner.engine.spaces, self.learner.count
+        self.collection: Collection = Collection(lambda total: self.explorer, rollout, spaces, count, self.seed)
 
     def open(self, options: Options) -> Collection:
         """What collects with these options; continues where the last one ended."""
@@ -133,7 +127,7 @@ class Session:
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         """Steps the environments in the chief, in its own process or in workers; the others get the same steps."""
-        engine, count, make = self.learner.engine, self.learner.count, self._make_environments
+        engine, count, make = self.learner.engine, self.learner.count, self.make_environments
         if not self.chief and self.group is not None:
             return BroadcastRollout(None, self.group, engine.spaces, count)
         actor = engine.actor()
@@ -216,7 +210,13 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     for note in described.notes:
         warn(note)
     spaces, agents = described.spaces, described.agents
-    _check_agents(settings, described)
+    if settings.MARL and described.agents is None:
+        raise ConfigError(
+            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment. Leave MARL "
+            "off, or give another environment."
+        )
+    if described.agents is not None and not settings.MARL:
+        raise ConfigError(f"{described.name} has several agents: {described.agents.names}. Say set(..., MARL=True).")
     check_networks(agent, warn)
     learned, regime = learns_rewards(agent, settings), regime_of(settings)
     gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
@@ -231,7 +231,19 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
         AgentInterface(spaces, arguments, acts_on, several, settings.follows_each_step),
         seed=seed, jit_compile=key.jit_compile, framework=agent.framework, replicas=replicas,
     )  # fmt: skip
-    _check_outputs(agent, settings, engine.act(zeros(spaces.observation, key.count)), described)
+    output = engine.act(zeros(spaces.observation, key.count))
+    space = described.spaces.action
+    values = isinstance(output, np.ndarray) and output.ndim == 2 and output.dtype.kind == "f"
+    if isinstance(space, Discrete) and values and output.shape[1] != space.n:
+        raise ConfigError(
+            f"{type(agent).__name__}.action returned {output.shape[1]} values for each state; {described.name} has "
+            f"{space.n} actions. Give the network {space.n} outputs."
+        )
+    if isinstance(space, Discrete) and values and settings.explorer is None:
+        raise ConfigError(
+            f"{type(agent).__name__}.action returns values of {space.n} actions, and no policy chooses among them. "
+            "Give one: set(policy=EpsGreedyQPolicy(0.1)), for example."
+        )
     extras: Extras = {}
     if learned:
         arguments.rewards = engine.rewards
@@ -287,31 +299,3 @@ def _view(
             "earns and whether it ends the episode."
         )
     return Hindsight(view, agent.reward_done_func, generator(seed, "hindsight")), convert
-
-
-def _check_outputs(agent: Any, settings: Settings, output: Any, described: EnvironmentDescription) -> None:
-    """Raise ConfigError where `action` returns values that no policy turns into actions, or of another number of
-    actions than there are."""
-    space = described.spaces.action
-    values = isinstance(output, np.ndarray) and output.ndim == 2 and output.dtype.kind == "f"
-    if isinstance(space, Discrete) and values and output.shape[1] != space.n:
-        raise ConfigError(
-            f"{type(agent).__name__}.action returned {output.shape[1]} values for each state; {described.name} has "
-            f"{space.n} actions. Give the network {space.n} outputs."
-        )
-    if isinstance(space, Discrete) and values and settings.explorer is None:
-        raise ConfigError(
-            f"{type(agent).__name__}.action returns values of {space.n} actions, and no policy chooses among them. "
-            "Give one: set(policy=EpsGreedyQPolicy(0.1)), for example."
-        )
-
-
-def _check_agents(settings: Settings, described: EnvironmentDescription) -> None:
-    """Raise ConfigError where the environment has several agents and the settings one, or the other way round."""
-    if settings.MARL and described.agents is None:
-        raise ConfigError(
-            f"MARL=True, but {described.name} has one agent; expected a PettingZoo parallel environment. Leave MARL "
-            "off, or give another environment."
-        )
-    if described.agents is not None and not settings.MARL:
-        raise ConfigError(f"{described.name} has several agents: {described.agents.names}. Say set(..., MARL=True).")

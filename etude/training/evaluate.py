@@ -74,18 +74,16 @@ class Evaluation:
         if not self.returns:
             return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()) or "no episodes"
         length = f", mean length {np.mean(self.lengths):.0f}" if self.lengths else ""
+        spread = {agent: np.std(returns) for agent, returns in self.returns_by_agent.items()}
+        each = [f"{agent} {mean:.1f} ± {spread[agent]:.1f}" for agent, mean in self.mean_by_agent.items()]
         return (
             f"return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes "
-            f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}{length})" + self._of_agents()
+            f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}{length})"
+            + (f"; by agent: {', '.join(each)}" if each else "")
         ) + (f"; {self.cut_off} cut off" if self.cut_off else "")
 
     def __repr__(self) -> str:
         return f"<Evaluation: {self}>"
-
-    def _of_agents(self) -> str:
-        spread = {agent: np.std(returns) for agent, returns in self.returns_by_agent.items()}
-        each = [f"{agent} {mean:.1f} ± {spread[agent]:.1f}" for agent, mean in self.mean_by_agent.items()]
-        return f"; by agent: {', '.join(each)}" if each else ""
 
 
 class EvaluationRequest(NamedTuple):

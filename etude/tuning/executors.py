@@ -12,10 +12,11 @@ from typing import Any, Protocol, Self
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.interrupt import obeying_signals
+from etude.envs import name_of
 from etude.training.callbacks import as_list
 from etude.training.description import RunDescription
 from etude.training.loop import in_turns
-from etude.tuning.journal import study_name
+from etude.tuning.journal import algorithm_name
 from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, SegmentRuns, SegmentSettings, TrialRuns
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, Worker
@@ -84,7 +85,7 @@ class ManyRuns(ABC):
     @property
     def name(self) -> str:
         """The algorithm and the environment."""
-        return study_name(self._made)
+        return f"{algorithm_name(self._made)}-{name_of(self._made.environment.env)}"
 
     @abstractmethod
     def _following(self) -> Segment | None:

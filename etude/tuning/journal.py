@@ -26,7 +26,6 @@ from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
 from etude.checkpoint.plain import parse
 from etude.checkpoint.run_directory import numbered
-from etude.envs import name_of
 from etude.envs.configured import is_plain
 from etude.training.assembly.agents import fitted
 from etude.training.assembly.described import agents_for, environment_from, plain_config, plain_environment, taken_from
@@ -176,11 +175,6 @@ def preset_steps(made: RunDescription) -> int | None:
 def algorithm_name(made: RunDescription) -> str:
     """That of the algorithm; of an agent of one's own, that of its class."""
     return made.algorithm if isinstance(made.algorithm, str) else type(made.algorithm).__name__.lower()
-
-
-def study_name(made: RunDescription) -> str:
-    """What the folder of a study is called."""
-    return f"{algorithm_name(made)}-{name_of(made.environment.env)}"
 
 
 def check_trials_share_replay(made: RunDescription, changed: Iterable[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import functools
+import operator
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
@@ -38,11 +38,6 @@ Fit = Callable[[Run, dict[str, Any], Genome, dict[str, Any]], dict[str, Any]]
 Train = Callable[..., Iterator[Event]]
 
 
-def train_on(run: Run, steps: int, **schedule: Any) -> Iterator[Event]:
-    """Train a run for so many steps."""
-    return run.steps(steps, **schedule)
-
-
 def unchanged(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
     """The state of a run as it is: for a child whose networks and replay have the shapes of its parent's."""
     return state
@@ -71,7 +66,7 @@ class TrialTraining:
     shared_replay: bool = False  # members of off-policy algorithms store into one replay; with one job
     callbacks: Callable[[], Any] | None = None
     fit: Fit = unchanged
-    train: Train = train_on
+    train: Train = Run.steps
 
 
 class SegmentRuns(Protocol):
@@ -320,7 +315,10 @@ class TrialRuns:
                 call(event)
                 if self._stopped():
                     run.stop()
-                yield from _reports(segment.trial, event)
+                if isinstance(event, Evaluated):
+                    yield Scored(segment.trial, Score(event.step, event.returns, sum(event.lengths)))
+                elif isinstance(event, Warned):
+                    yield Noted(segment.trial, event.message)
                 reason = event.reason if isinstance(event, Finished) else reason
         self._callbacks[segment.trial] = (run.step, own)
         if reason == "steps" and run.step < segment.until:
@@ -343,7 +341,7 @@ def _schedule(plan: StudyPlan) -> dict[str, Any]:
     """When the run of a trial evaluates and saves: the arguments of `Run.steps`."""
     evaluate = None
     if plan.evaluate_seed is not None:
-        evaluate = functools.partial(_evaluated, episodes=plan.evaluate_episodes, seed=plan.evaluate_seed)
+        evaluate = operator.methodcaller("evaluate", plan.evaluate_episodes, plan.evaluate_seed)
     return {
         "evaluate_every": plan.evaluate_every,
         "evaluate_episodes": plan.evaluate_episodes,
@@ -351,17 +349,6 @@ def _schedule(plan: StudyPlan) -> dict[str, Any]:
         "target": plan.target,
         "save_every": plan.save_every or max(1, plan.steps // 10),
     }
-
-
-def _evaluated(run: Run, episodes: int, seed: int) -> Any:
-    return run.evaluate(episodes, seed)
-
-
-def _reports(trial: int, event: Event) -> Iterator[Report]:
-    if isinstance(event, Evaluated):
-        yield Scored(trial, Score(event.step, event.returns, sum(event.lengths)))
-    elif isinstance(event, Warned):
-        yield Noted(trial, event.message)
 
 
 def scores_in(metrics: Path, step: int) -> list[Score]:

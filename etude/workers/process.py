@@ -55,6 +55,7 @@ class Failure:
         return "".join(f"\n    {line}" for line in self.detail.splitlines())
 
 
+@dataclass(eq=False)
 class Worker(ABC):
     """One worker, and this end of what it shares with its parent.
 
@@ -62,22 +63,15 @@ class Worker(ABC):
         cloudpickle. kind, loss: in messages, what it is called, and what is lost when it is replaced.
     """
 
-    def __init__(
-        self,
-        number: int,
-        columns: list[int],
-        memory: SharedMemory,
-        make_server: MakeServer,
-        kind: str = "Worker",
-        loss: str = "its open episodes dropped",
-    ):
-        self.number: int = number
-        self.columns: list[int] = columns
-        self.memory: SharedMemory = memory
-        self.make_server: MakeServer = make_server
-        self.loss: str = loss
-        self._kind = kind
-        self.counters: Any = memory.counter_array()
+    number: int
+    columns: list[int]
+    memory: SharedMemory
+    make_server: MakeServer
+    kind: str = "Worker"
+    loss: str = "its open episodes dropped"
+
+    def __post_init__(self) -> None:
+        self.counters: Any = self.memory.counter_array()
         self.failures = 0  # since something that it collects was whole
         self.generation = 0
         self.silent: float = 0.0  # seconds that we waited without a time step of it
@@ -86,10 +80,10 @@ class Worker(ABC):
 
     def __str__(self) -> str:
         if not self.columns:
-            return f"{self._kind} {self.number}"
+            return f"{self.kind} {self.number}"
         first, last = self.columns[0], self.columns[-1]
         numbers = f"environment {first}" if first == last else f"environments {first} to {last}"
-        return f"{self._kind} {self.number} ({numbers})"
+        return f"{self.kind} {self.number} ({numbers})"
 
     @abstractmethod
     def launch(self, job: bytes) -> None:

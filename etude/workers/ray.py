@@ -202,7 +202,12 @@ class RayBackend(ProcessBackend):
 
     def __init__(self, address: str, workers: int):
         self.ray: Any = connect(address, workers)
-        _await_cpus(self.ray, workers)
+        began = time.monotonic()  # actors would wait for free CPUs without a word
+        while self.ray.available_resources().get("CPU", 0.0) < workers:
+            large, waited = self.ray.cluster_resources().get("CPU", 0.0) >= workers, time.monotonic() - began
+            if waited > (_UNPLACED if large else _UNSEEN):
+                raise _unplaced(self.ray, f"{workers} workers", workers, waited)
+            time.sleep(0.1)
         self.published: Any = None  # the present weights in the object store
 
     def _counters(self, count: int) -> Any:
@@ -218,17 +223,6 @@ class RayBackend(ProcessBackend):
     def publish(self, weights: Any) -> None:
         """Put the weights into the object store, from where each node fetches them once."""
         self.published = self.ray.put(np.frombuffer(weights, np.uint8))
-
-
-def _await_cpus(ray: Any, workers: int) -> None:
-    """Wait until the cluster has a free CPU for each worker, as actors would wait without a word. ConfigError where it
-    is too small, and where others do not free theirs in time."""
-    began = time.monotonic()
-    while ray.available_resources().get("CPU", 0.0) < workers:
-        large, waited = ray.cluster_resources().get("CPU", 0.0) >= workers, time.monotonic() - began
-        if waited > (_UNPLACED if large else _UNSEEN):
-            raise _unplaced(ray, f"{workers} workers", workers, waited)
-        time.sleep(0.1)
 
 
 def _unplaced(ray: Any, who: str, needed: int, seconds: float) -> ConfigError:

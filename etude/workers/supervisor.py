@@ -64,7 +64,14 @@ class WorkerSupervisor:
         self.warnings: list[str] = []
         self._noted: set[str] = set()  # notes of servers, each of which is passed on once
         self._closed = False
-        self._at_exit = _closer(self)
+        reference, owner = weakref.ref(self), os.getpid()
+
+        def close() -> None:
+            alive = reference()
+            if alive is not None and os.getpid() == owner:  # a fork of this process has no workers
+                alive.close()
+
+        self._at_exit = close
         atexit.register(self._at_exit)
         self._finalizer, self._process = when_dropped(self, _end_all, self.workers), os.getpid()
         try:
@@ -244,17 +251,6 @@ def _named_of_main(job: bytes) -> dict[str, Any]:
     texts = {text for _, text, _ in pickletools.genops(job) if isinstance(text, str) and text.startswith(_MAIN)}
     main, names = vars(sys.modules["__main__"]), {text.removeprefix(_MAIN) for text in texts}
     return {name: main[name] for name in sorted(names) if name in main}
-
-
-def _closer(supervisor: WorkerSupervisor) -> Callable[[], None]:
-    reference, owner = weakref.ref(supervisor), os.getpid()
-
-    def close() -> None:
-        alive = reference()
-        if alive is not None and os.getpid() == owner:  # a fork of this process has no workers
-            alive.close()
-
-    return close
 
 
 def _end_all(workers: list[Worker]) -> None:

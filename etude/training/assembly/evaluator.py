@@ -89,13 +89,6 @@ class TrainedPolicy:
     def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explore: bool) -> Any:
         """See `Run.act`."""
         explorer = self.explorer(1, explore)
-        return self._single_actor().act(observation, info, first, explorer, self._learner.progress.step)
-
-    def reload(self) -> None:
-        """The weights may have changed without a gradient step."""
-        self._loaded_at = None
-
-    def _single_actor(self) -> SingleActor:
         context, progress = self._context, self._learner.progress
         now = (progress.step, progress.gradient_steps)
         if self._single is None:
@@ -104,7 +97,11 @@ class TrainedPolicy:
         elif now != self._loaded_at and context.engine.exportable:
             self._single.load(self._learner.acting_weights())
         self._loaded_at = now
-        return self._single
+        return self._single.act(observation, info, first, explorer, self._learner.progress.step)
+
+    def reload(self) -> None:
+        """The weights may have changed without a gradient step."""
+        self._loaded_at = None
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """See `Run.evaluate`."""

@@ -177,16 +177,6 @@ def recorded_buffer(
     return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
 
 
-def terms_of(context: TrainingContext) -> RecordedTerms:
-    """The recorded transitions of the terms of an agent's losses."""
-    buffers = {}
-    for name, data in context.terms.items():
-        buffers[name] = recorded_buffer(context, data, None, f"recorded {name}")
-        if (steps := data.steps()) is not None:
-            buffers[name].add(steps)
-    return RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers})
-
-
 EXPLORED_BY: dict[str, list[str]] = {
     "values": ["epsilon"],
     "actions": ["exploration_noise", "random_steps"],
@@ -286,6 +276,11 @@ class LearningKind:
             )
         count = 1 if self.returns_gradients else context.count  # environments that are collected from in one call
         schedule_for, replay = functools.partial(self.update_schedule, count=count), self.replay(context)
+        buffers = {}
+        for name, data in context.terms.items():
+            buffers[name] = recorded_buffer(context, data, None, f"recorded {name}")
+            if (steps := data.steps()) is not None:
+                buffers[name].add(steps)
         parts = LearnerParts(
             replay=replay,
             update_schedule=schedule_for(config),
@@ -293,7 +288,7 @@ class LearningKind:
             acting_weights=functools.partial(self._read_by_acting, context),
             example_bytes=example_bytes(self, context),
             count=count,
-            terms=terms_of(context),
+            terms=RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers}),
             adapting=Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
             whole_rollouts=self.whole_rollouts,
             explores=self.steps_environments,
@@ -359,8 +354,13 @@ class LearningKind:
             make = environment_maker(self, context)
             return InProcess(make(np.array(indices)), actor, explorer, seed, priorities, recorded)
         make = environment_maker(self, context)
-        if setup.overlap:
-            check_overlap(self, context)
+        if setup.overlap and not engine.exportable:
+            raise ConfigError(
+                "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
+                "own act in this process, in step with the workers. Leave overlap off."
+            )
+        if setup.overlap and "overlap" in self.refuses:
+            raise ConfigError(self.refuses["overlap"].format(agent=type(context.agent).__name__))
         if setup.ray is not None and not engine.exportable:
             raise ConfigError(
                 f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
@@ -468,17 +468,6 @@ def environment_maker(kind: LearningKind, context: TrainingContext) -> Callable[
         vectorization=vectorization_for(kind, context),
         keep_info=context.setup.keep_info,
     )
-
-
-def check_overlap(kind: LearningKind, context: TrainingContext) -> None:
-    """Raise ConfigError where workers cannot collect while the learner learns."""
-    if not context.engine.exportable:
-        raise ConfigError(
-            "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your own "
-            "act in this process, in step with the workers. Leave overlap off."
-        )
-    if "overlap" in kind.refuses:
-        raise ConfigError(kind.refuses["overlap"].format(agent=type(context.agent).__name__))
 
 
 def check_rewriting(kind: LearningKind, context: TrainingContext) -> None:

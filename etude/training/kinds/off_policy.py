@@ -178,8 +178,26 @@ class OffPolicyLearning(LearningKind):
         return Buffer(ring, selector, view, rng, request.recorded)
 
     def goals(self, view: View, context: TrainingContext, stream: str) -> View:
-        """The view, with goals relabelled as the config says. stream: the name of the generator that draws them."""
-        return with_hindsight(view, context, stream)
+        """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
+        goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
+        config, name = context.agent.config, type(context.agent).__name__
+        if config.hindsight == "none":
+            return view
+        if context.team:
+            raise ConfigError(
+                f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
+                "for one. Leave hindsight off."
+            )
+        if (stack := frame_stack_of(context.environment)) > 1:
+            raise ConfigError(
+                f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {stack} stacks goals, too, and "
+                "compute_reward takes single ones. Leave one of them off."
+            )
+        require_goals(context.engine.spaces.observation)
+        share = config.hindsight_goals / (config.hindsight_goals + 1)
+        rng = generator(context.setup.seed, stream)
+        outcome = GoalOutcome(context.environment)
+        return Hindsight(view, outcome, rng, config.hindsight, share, functools.partial(_warn, outcome.name))
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         return self if data.online else _RecordedTransitionLearning(self)
@@ -330,29 +348,6 @@ class PrioritisingActor:
 def transitions(config: Any) -> OneStep | NStep:
     """The view of a config that learns from transitions."""
     return OneStep(config.gamma) if config.n_step == 1 else NStep(config.gamma, config.n_step)
-
-
-def with_hindsight(view: Any, context: TrainingContext, stream: str = "hindsight") -> View:
-    """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
-    goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
-    config, name = context.agent.config, type(context.agent).__name__
-    if config.hindsight == "none":
-        return view
-    if context.team:
-        raise ConfigError(
-            f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
-            "for one. Leave hindsight off."
-        )
-    if (stack := frame_stack_of(context.environment)) > 1:
-        raise ConfigError(
-            f"{name}: hindsight = {config.hindsight!r}, but frame_stack = {stack} stacks goals, too, and "
-            "compute_reward takes single ones. Leave one of them off."
-        )
-    require_goals(context.engine.spaces.observation)
-    share = config.hindsight_goals / (config.hindsight_goals + 1)
-    rng = generator(context.setup.seed, stream)
-    outcome = GoalOutcome(context.environment)
-    return Hindsight(view, outcome, rng, config.hindsight, share, functools.partial(_warn, outcome.name))
 
 
 def _warn(name: str, stored: float, found: float) -> None:

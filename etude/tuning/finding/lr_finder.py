@@ -346,24 +346,6 @@ class RampedMinibatches(AgentCallback):
         self._before = len(self._record.losses)
 
 
-def follow_ramp_with_agent(
-    agent: RL, record: RampRecord, episodes: int | None, strategy: Any, options: dict[str, Any]
-) -> None:
-    """Train with the rates of a ramp, until it ends or so many episodes are played, and undo it. Fills the record; what
-    an agent or its environment raises is raised here, but for losses that are not finite."""
-    given = None if strategy is None else StrategyArguments(strategy)
-    with temporary(agent, agent._options(options), given) as train:
-        session = agent._session_state.session
-        assert session is not None
-        callback = RampedMinibatches(LearningRates(session.learner.engine), record)
-        try:
-            train(episodes, [callback])
-        except RampEnded:
-            pass
-        except NumericalError as error:
-            record.problem = str(error)
-
-
 STEPS = 100_000  # environment steps of a run at most
 
 
@@ -423,7 +405,17 @@ class LRFinder:
             steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
             follow_ramp_with_run(self.agent, record, episodes, steps)
         else:
-            follow_ramp_with_agent(self.agent, record, episodes, strategy, {"pool_network": pool_network, **options})
+            given = None if strategy is None else StrategyArguments(strategy)
+            with temporary(self.agent, self.agent._options({"pool_network": pool_network, **options}), given) as train:
+                session = self.agent._session_state.session
+                assert session is not None
+                callback = RampedMinibatches(LearningRates(session.learner.engine), record)
+                try:
+                    train(episodes, [callback])
+                except RampEnded:
+                    pass
+                except NumericalError as error:
+                    record.problem = str(error)
         self._record, self._window = record, window_size
         if train_loss is not None and record.losses:
             train_loss.update_state(float(np.mean(record.losses)))
