@@ -155,15 +155,12 @@ class _Reader:
                 close = difflib.get_close_matches(name, fields, 1)
                 hint = f"did you mean {close[0]}?" if close else f"expected {', '.join(fields)}."
                 raise ConfigError(f"{place} has an unknown field {name!r}; {hint}")
-        required = (name for name, field in fields.items() if name not in data and not _has_default(field))
+        absent = [(name, field) for name, field in fields.items() if name not in data]
+        required = (name for name, field in absent if field.default is field.default_factory is dataclasses.MISSING)
         if missing := ", ".join(required):
             raise ConfigError(f"{place} lacks {missing}, which {kind.__name__} needs.")
         hints = _hints(kind)
         return kind(**{name: self.read(hints[name], item, f"{place}.{name}") for name, item in data.items()})
-
-
-def _has_default(field: dataclasses.Field[Any]) -> bool:
-    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 @functools.cache

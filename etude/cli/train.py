@@ -183,7 +183,11 @@ def asked(
             f"got {' '.join(names) or 'neither'}. Usage: etude {usage} [options]"
         )
     algorithm, env = named(names[0]), names[1]
-    offered = offered_for(algorithm, env, rest, kind)
+    file = _named_before_parsing(rest, "--config")
+    offered = with_hyperparameters(
+        algorithm, env, _kind_named(rest, "--network", NETWORKS), Path(file) if file else None,
+        _kind_named(rest, "--optimizer", OPTIMIZERS), kind,
+    )  # fmt: skip
     if defaults:
         changed = [(name, type(value), dataclasses.field(default=value)) for name, value in defaults.items()]
         offered = dataclasses.make_dataclass(kind.__name__, changed, bases=(offered,), frozen=True)
@@ -194,15 +198,6 @@ def asked(
     default = offered().set
     config = _config(options, default.network) if chosen or options.set != default else None
     return algorithm, env, options, config
-
-
-def offered_for(algorithm: str, env: str, arguments: Sequence[str], options: type) -> Any:
-    """`with_hyperparameters` of what --config, --network and --optimizer among the arguments name."""
-    file = _named_before_parsing(arguments, "--config")
-    return with_hyperparameters(
-        algorithm, env, _kind_named(arguments, "--network", NETWORKS), Path(file) if file else None,
-        _kind_named(arguments, "--optimizer", OPTIMIZERS), options,
-    )  # fmt: skip
 
 
 def with_hyperparameters(

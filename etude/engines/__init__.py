@@ -43,7 +43,8 @@ def choose(name: str, network: Any = None) -> str:
         with _keras_on(None if _KERAS in os.environ else keras):
             own = _engines_for(network)
         wanted = [engine for engine in (found if own is None else own) if engine in found]
-        running = [engine for engine in wanted if engine == _keras_backend()]
+        imported = sys.modules.get("keras")
+        running = [engine for engine in wanted if imported is not None and engine == imported.backend.backend()]
         if not wanted:
             raise MissingExtra("An engine", "jax")
         return (running or wanted)[0]
@@ -210,11 +211,6 @@ def _threads_that_sleep() -> Iterator[None]:
         yield
     finally:
         del os.environ[_WAITING[0]]
-
-
-def _keras_backend() -> str | None:
-    keras = sys.modules.get("keras")
-    return None if keras is None else keras.backend.backend()
 
 
 @contextmanager

@@ -107,7 +107,10 @@ class ParameterLayout:
         floats = {name for name, value in fields.items() if isinstance(value, float | Linear)}
         self.hyper: tuple[str, ...] = tuple(sorted(named | floats | ruled))
         self._settings = tuple(name for name in self.hyper if name.startswith(PREFIX))  # of the optimizer
-        self.rates: dict[str, str] = {group: self._rate(group) for group in self.groups}  # loss name -> config field
+        own = {group: f"{group.rpartition('.')[2]}_learning_rate" for group in self.groups}
+        self.rates: dict[str, str] = {  # loss name -> config field
+            group: rate if rate in self.hyper else "learning_rate" for group, rate in own.items()
+        }
         self.normaliser: str | None = next(
             (n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None
         )
@@ -353,10 +356,6 @@ class ParameterLayout:
         setting of what says how often."""
         counted = self.times_due(0, int(state["step"]), vars(self.agent.config))
         return int(state.get("delayed", counted))
-
-    def _rate(self, group: str) -> str:
-        own = f"{group.rpartition('.')[2]}_learning_rate"
-        return own if own in self.hyper else "learning_rate"
 
 
 def some_of(names: Iterable[str], most: int = 8) -> str:

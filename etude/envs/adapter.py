@@ -98,9 +98,17 @@ class AdaptedEnvironment:
         wrong = explain_flag("terminated", terminated) or explain_flag("truncated", truncated)
         if wrong is not None:
             raise where.fault(wrong)
-        ended = bool(terminated or truncated)
-        seen = self._observe_final(observation, info) if ended else self._observe(observation, info)
-        return seen, self._score(reward), bool(terminated), bool(truncated), info
+        layout = self._layout.observations
+        try:
+            if terminated or truncated:
+                seen = layout.gather_final(observation, info)
+            else:
+                seen = trees.rows(layout.gather([observation], [info]), 0)
+            return seen, float(self._rewards.gather([reward])[1][0]), bool(terminated), bool(truncated), info
+        except Mismatch as problem:
+            raise where.mismatch(problem) from None
+        except WrongValue as problem:
+            raise where.fault(str(problem)) from None
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
@@ -128,21 +136,9 @@ class AdaptedEnvironment:
             raise self._where.raised(problem) from cause_of(problem)
         return check_reset(result, self._where)
 
-    def _score(self, reward: Any) -> float:
-        try:
-            return float(self._rewards.gather([reward])[1][0])
-        except WrongValue as problem:
-            raise self._where.fault(str(problem)) from None
-
     def _observe(self, observation: Any, info: dict[str, Any]) -> Tree:
         try:
             return trees.rows(self._layout.observations.gather([observation], [info]), 0)
-        except Mismatch as problem:
-            raise self._where.mismatch(problem) from None
-
-    def _observe_final(self, observation: Any, info: dict[str, Any]) -> Tree:
-        try:
-            return self._layout.observations.gather_final(observation, info)
         except Mismatch as problem:
             raise self._where.mismatch(problem) from None
 

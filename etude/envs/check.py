@@ -238,7 +238,9 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
             findings.add(Finding("step", f"{explain_step(result)}."))
             return
         for leaf, copy in zip(trees.leaves(kept), copied, strict=False):
-            findings.add(check_copied(leaf, copy))
+            if isinstance(leaf, np.ndarray) and not np.array_equal(leaf, copy, equal_nan=leaf.dtype.kind == "f"):
+                text = "An observation changed after it was returned. Return a copy of what step changes: "
+                findings.add(Finding("copy", f"{text}self.state.copy()."))
         kept, info = result[0], result[4]
         observation, reward, terminated, truncated, info = result
         findings.add(_check_observation(observation, env.observation_space))
@@ -337,14 +339,6 @@ def _check_flag(name: str, value: Any) -> Finding | None:
     if isinstance(value, bool | np.bool_):
         return None
     return Finding("done", f"{name} is {value!r}, a {type(value).__name__}. Return a bool: bool({name}).")
-
-
-def check_copied(kept: Any, copied: Any) -> Finding | None:
-    """Whether an observation that was kept changed when the environment took its next step."""
-    if isinstance(kept, np.ndarray) and not np.array_equal(kept, copied, equal_nan=kept.dtype.kind == "f"):
-        text = "An observation changed after it was returned. Return a copy of what step changes: self.state.copy()."
-        return Finding("copy", text)
-    return None
 
 
 def random_actions(env: gym.Env[Any, Any], seed: int) -> RandomActions | RandomActionsOfSeveral:

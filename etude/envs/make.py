@@ -26,7 +26,7 @@ from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks
 from etude.envs.faults import RAISED, FaultLocation, LateMask, cause_of, check_reset, close_all, explain_error
 from etude.envs.functional import FunctionalEnvironment, as_gymnasium
-from etude.envs.multi_agent import MultiAgentEnvironment, has_several
+from etude.envs.multi_agent import MultiAgentEnvironment, ParallelEnvironment, takes_turns
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.observations import flat_mask, maskable
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
@@ -209,7 +209,7 @@ def _as_one(env: Any, source: EnvironmentSource) -> gym.Env[Any, Any]:
         return TokenEnvironment(env)
     if isinstance(env, gym.Env):
         return MasksInInfo(env) if env.has_wrapper_attr("action_masks") else env
-    if has_several(env):
+    if takes_turns(env) or isinstance(env, ParallelEnvironment):
         return MultiAgentEnvironment(env, source.global_state, source.masks, source.origins)
     raise ConfigError(f"{source.name} made a {_kind(env)}")
 

@@ -205,11 +205,6 @@ def takes_turns(env: Any) -> bool:
     return any(base.__name__ == "AECEnv" for base in type(env).__mro__)
 
 
-def has_several(env: Any) -> bool:
-    """Whether it is one of PettingZoo's, of either kind."""
-    return takes_turns(env) or (isinstance(env, ParallelEnvironment) and not isinstance(env, gym.Env))
-
-
 def _how(name: str, terminated: Any, truncated: Any) -> int:
     """How an agent ended; 0 where it goes on."""
     if as_flag(f"the termination of agent {name!r}", terminated):

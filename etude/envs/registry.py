@@ -64,8 +64,9 @@ def imported_by(name: str) -> tuple[Code, ...]:
         return ()
     if where.endswith(".py"):
         return (Code(where, _file(where)),)
-    found = _modules(where, what)
-    return () if _is_ours(where, what) or _is_known(where, what, found) else found
+    found, inside = _modules(where, what), where == OURS or where.startswith(f"{OURS}.")
+    ours = inside and all(part.isidentifier() for part in (*where.split("."), what))
+    return () if ours or _is_known(where, what, found) else found
 
 
 def found_elsewhere(module: str) -> bool:
@@ -126,11 +127,6 @@ def _found_by(finder: Any, name: str, path: list[str] | None) -> ModuleSpec | No
         return finder.find_spec(name, path)
     except (ImportError, KeyError, ValueError):  # one namespace package in another, a null byte
         return None
-
-
-def _is_ours(where: str, what: str) -> bool:
-    inside = where == OURS or where.startswith(f"{OURS}.")
-    return inside and all(part.isidentifier() for part in (*where.split("."), what))
 
 
 def _is_known(where: str, what: str, found: tuple[Code, ...]) -> bool:

@@ -133,8 +133,8 @@ def _files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]
         found = sorted(Path(each) for each in glob.glob(text, recursive=True))
         found = [file for each in found for file in ([each] if not each.is_dir() or minari.is_minari(each) else [])]
     else:
-        found = [each for each in (_minari_folder(text),) if each is not None]
-        if not found:
+        found = [minari.root() / text]  # where Minari keeps its data sets
+        if os.path.isabs(text) or ".." in path.parts or not minari.is_minari(found[0]):
             raise DataError(f"{text}: there is no such file, folder or Minari data set.")
     if not found:
         raise DataError(f"{text}: there is no recorded data in it; expected files that end in {', '.join(FORMATS)}.")
@@ -170,14 +170,6 @@ def share(files: tuple[T, ...], part: int, parts: int) -> tuple[T, ...]:
             "read with fewer parts."
         )
     return files[part::parts]
-
-
-def _minari_folder(name: str) -> Path | None:
-    """The folder of a Minari data set, where Minari keeps it; None where it is not there."""
-    if os.path.isabs(name) or ".." in Path(name).parts:
-        return None
-    path = minari.root() / name
-    return path if minari.is_minari(path) else None
 
 
 def _fsspec() -> Any:

@@ -3,7 +3,6 @@ step from a simulator, a device, or a log, that etude does not step itself."""
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Hashable, Iterable
@@ -334,7 +333,7 @@ class Writer:
         self._name = self._name or "episodes"
         about = {**describe_recording(environment, spaces), "recording": self._name}
         self._about = about if run is None else {**about, "run": run}
-        self._make = functools.partial(self._new_file, spaces)
+        self._make = lambda path, about: self._format.make(path, spaces, self._compression, about, self._max_bytes)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -342,9 +341,6 @@ class Writer:
         self._recording = Recording(self.folder, self._name, self._suffix)
         self._assembler.forget()
         self._kept = None
-
-    def _new_file(self, spaces: Spaces, path: Path, about: dict[str, Any]) -> _ShardFile:
-        return self._format.make(path, spaces, self._compression, about, self._max_bytes)
 
     def _shard_writer(self, number: int) -> _ShardWriter:
         return _ShardWriter(self._recording, self._make, self._about, self._max_bytes, number)

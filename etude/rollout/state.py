@@ -52,12 +52,6 @@ def answers(ahead: Ahead | None, steps: int, columns: Sequence[int]) -> TypeGuar
     return isinstance(ahead, Steps) and ahead.shape[0] == steps and ahead.columns.tolist() == list(columns)
 
 
-def open_episodes(state: dict[str, Any]) -> np.ndarray:
-    """The numbers of the open episodes in a saved state, [N]."""
-    columns = state["environments"]
-    return np.array([columns[str(i)]["episode"] for i in range(len(columns))], np.int64)
-
-
 def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> dict[str, Any]:
     """A state from which every environment begins the episode after `episodes` [N] (-1: the first one), with new noise:
     for a rollout that failed while it was collecting."""

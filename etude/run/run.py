@@ -16,6 +16,7 @@ from etude.base.errors import CallbackError, CheckpointError, ConfigError
 from etude.base.events import Event, Finished, Saved, Saving, Warned
 from etude.base.interrupt import obeying_signals
 from etude.base.other_libraries import meant
+from etude.base.seeding import reseeded
 from etude.checkpoint import trust as trust_
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import RunDirectory, is_path
@@ -29,7 +30,7 @@ from etude.replay import MixedReplay
 from etude.report import filming, history
 from etude.training.assembly import starting
 from etude.training.assembly.agents import check_collects_steps, check_replay, check_takes_tasks
-from etude.training.assembly.described import check_algorithm, describe, with_own_generators
+from etude.training.assembly.described import check_algorithm, describe
 from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
 from etude.training.assembly.parts import run_parts
 from etude.training.assembly.replicas import check_alike, given_directory
@@ -395,7 +396,8 @@ class Run:
         if "task" in held:
             check_stored_task(held["task"])
         self._evaluator.check_state(held)
-        state = with_own_generators(state, self.setup.seed)
+        saved = state["description"].get("setup", {}).get("seed", self.setup.seed)
+        state = state if saved == self.setup.seed else reseeded(state, self.setup.seed)
         self.learner.restore(state)
         self._lifecycle.restore(state["rollout"])
         if "task" in state:

@@ -17,7 +17,7 @@ from etude.base.spaces import Spaces
 from etude.engines.divergence import Divergence
 from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
 from etude.rollout.fragments import StepsRollout
-from etude.rollout.state import check_rollout, given_up, open_episodes, with_ahead
+from etude.rollout.state import check_rollout, given_up, with_ahead
 from etude.training.callbacks import Metrics
 from etude.training.schedule import RunProgress, Schedule, crossed
 
@@ -191,7 +191,8 @@ class Collection:
         self.close()
         self._left, self._explorer = state, None
         if state is not None:
-            self._episodes = open_episodes(state)
+            numbers = [state["environments"][str(i)]["episode"] for i in range(len(state["environments"]))]
+            self._episodes = np.array(numbers, np.int64)
 
     def close(self) -> None:
         """End workers and close environments; to collect again, `open` it. May be called twice."""

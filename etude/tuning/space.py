@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import math
 import typing
@@ -169,7 +170,7 @@ class Space:
 
     def values(self, config: Any) -> dict[str, Any]:
         """The values of the searched fields in a config."""
-        return {name: value_at(config, name) for name in self.domains}
+        return {name: functools.reduce(getattr, name.split("."), config) for name in self.domains}
 
 
 def space_given(data: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,13 +192,6 @@ def with_values(config: Any, values: Mapping[str, Any]) -> Any:
     for name, inner in nested.items():
         changes[name] = with_values(changes.get(name, getattr(config, name)), inner)
     return dataclasses.replace(config, **changes)
-
-
-def value_at(config: Any, path: str) -> Any:
-    """The value of a field, or of a path of fields."""
-    for name in path.split("."):
-        config = getattr(config, name)
-    return config
 
 
 def _domain(name: str, value: Any) -> Domain:

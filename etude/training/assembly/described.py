@@ -16,7 +16,6 @@ from etude.agent import Agent
 from etude.algorithms import ALGORITHMS, find
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, DataError, EnvironmentFault, SpaceError
-from etude.base.seeding import reseeded
 from etude.base.spaces import Spaces
 from etude.base.spaces import describe as describe_space
 from etude.checkpoint.config_json import from_saved, to_json
@@ -57,7 +56,13 @@ def describe(
     of its schedules."""
     engine, data = context.engine, context.data
     config, functions = plain_config(context.agent.config)
-    environment = plain_environment(context.environment)
+    environment, agent, several = plain_environment(context.environment), context.agent, dict[str, Any]()
+    if isinstance(agent, PolicyAgents):  # what each policy is, and which of them learn when
+        several["learners"] = {policy: _plain_member(agent, policy) for policy in agent.algorithms}
+        several["train_only"] = to_json(agent.turns.given)
+    policies = None  # which of them drives which agent
+    if isinstance(agent, MultiAgent) and engine.spaces.agents is not None:
+        policies = agent.policies.plain(engine.spaces.agents)
     return {
         "algorithm": algorithm,
         **environment,
@@ -65,27 +70,17 @@ def describe(
         "config": config,
         "functions": functions,
         "explorer": plain_explorer(given),
-        "policies": plain_policies(context.agent, engine.spaces),
+        "policies": policies,
         "setup": context.setup.plain(),
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),
         "action_space": describe_space(engine.spaces.action),
         "total": total,
-        **plain_members(context.agent),
+        **several,
         "steps": "environment" if kind_of(context.agent).steps_environments else "gradient",
         "data": None if data is None else data.summary(),
         **({"rewrite": plain_rewriters(rewrite)} if rewrite else {}),
-    }
-
-
-def plain_members(agent: Agent) -> dict[str, Any]:
-    """What each of several policies is, and which of them learn when, as plain data; nothing for one algorithm."""
-    if not isinstance(agent, PolicyAgents):
-        return {}
-    return {
-        "learners": {policy: _plain_member(agent, policy) for policy in agent.algorithms},
-        "train_only": to_json(agent.turns.given),
     }
 
 
@@ -159,12 +154,6 @@ def config_from(described: dict[str, Any], given: Collection[str] = ()) -> Any:
     return from_saved(find(algorithm)[1], Stored(plain, "description/config"))
 
 
-def with_own_generators(state: dict[str, Any], seed: int) -> dict[str, Any]:
-    """The state of a run for one with this seed: as it is where it had the same."""
-    saved = state["description"].get("setup", {}).get("seed", seed)
-    return state if saved == seed else reseeded(state, seed)
-
-
 def check_description(state: dict[str, Any]) -> dict[str, Any]:
     """The description in a run's state. Raises CheckpointError where no run can be made from it."""
     names = ("algorithm", "environment", "environment_is_named", "config", "functions", "setup", "engine")
@@ -196,7 +185,10 @@ def check_description(state: dict[str, Any]) -> dict[str, Any]:
     if "explorer" in held and held["explorer"].value is not None:
         held["explorer"].table()
     if "policies" in held and held["policies"].value is not None:
-        _check_policies(held["policies"])
+        policies = held["policies"].fields(("of", "identity"))
+        for policy in policies["of"].table().values():
+            policy.text()
+        policies["identity"].flag()
     if "learners" in held:
         for member in held["learners"].table().values():
             _check_member(member)
@@ -233,13 +225,6 @@ def built_as_described(env_given: bool, rest_given: bool) -> Iterator[None]:
 
 def _unusable(error: Exception) -> CheckpointError:
     return CheckpointError(f"No run can be made from the description in this checkpoint: {error}")
-
-
-def _check_policies(saved: Stored) -> None:
-    held = saved.fields(("of", "identity"))
-    for policy in held["of"].table().values():
-        policy.text()
-    held["identity"].flag()
 
 
 def _check_member(saved: Stored) -> None:
@@ -315,13 +300,6 @@ def taken_from(
     args, wrappers = (None if name in given else made_with[name] for name in ("env_args", "wrappers"))
     folder = None if "replay_folder" in given else described["setup"].get("replay_folder")
     return ConfiguredEnvironment(named, dict(args or {}), tuple(wrappers or ())), folder
-
-
-def plain_policies(agent: Agent, spaces: Spaces) -> dict[str, Any] | None:
-    """Which policy drives which agent, as plain data; None where there is one agent."""
-    if not isinstance(agent, MultiAgent) or spaces.agents is None:
-        return None
-    return agent.policies.plain(spaces.agents)
 
 
 def policies_from(described: dict[str, Any]) -> Policies | None:

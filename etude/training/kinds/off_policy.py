@@ -177,16 +177,16 @@ class OffPolicyLearning(LearningKind):
         selector, rng = self.selector(context.agent.config, ring), generator(setup.seed, request.stream("replay"))
         return Buffer(ring, selector, view, rng, request.recorded)
 
-    def goals(self, view: View, context: TrainingContext, stream: str) -> View:
-        """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has no
-        goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
+    def goals(self, view: Any, context: TrainingContext, stream: str) -> View:
+        """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has
+        no goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
         config, name = context.agent.config, type(context.agent).__name__
         if config.hindsight == "none":
             return view
         if context.team:
             raise ConfigError(
-                f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are relabelled "
-                "for one. Leave hindsight off."
+                f"{name}: hindsight = {config.hindsight!r}, but this environment has several agents; goals are "
+                "relabelled for one. Leave hindsight off."
             )
         if (stack := frame_stack_of(context.environment)) > 1:
             raise ConfigError(

@@ -10,8 +10,6 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -259,37 +257,24 @@ def follow_ramp_with_run(run: Run, record: RampRecord, episodes: int | None, ste
             f"The config of {run.algorithm} has no learning_rate that is a number. Add the field learning_rate: float "
             "to it."
         )
-    with temporary_run(run):
-        source = learner.gradients
-        learner.gradients = RampedGradients(source, record)
-        played, before = 0, 0
-        try:
-            for event in run.steps(steps):
-                if not isinstance(event, Collected):
-                    continue
-                if event.episodes:
-                    record.add_reward(statistics.fmean(end.total for end in event.episodes), before)
-                played, before = played + len(event.episodes), len(record.losses)
-                if episodes is not None and played >= episodes:
-                    break
-        except RampEnded:
-            pass
-        except NumericalError as error:
-            record.problem = str(error)
-        finally:
-            learner.gradients = source
-
-
-@contextmanager
-def temporary_run(run: Run) -> Iterator[None]:
-    """Within this context the run may be trained; afterwards its whole state is what it was, bit for bit. No file is
-    written."""
-    state, directory = copy.deepcopy(run.state()), run.directory
-    run.directory = None
+    state, directory, source = copy.deepcopy(run.state()), run.directory, learner.gradients
+    run.directory, learner.gradients = None, RampedGradients(source, record)
+    played, before = 0, 0
     try:
-        yield
+        for event in run.steps(steps):
+            if not isinstance(event, Collected):
+                continue
+            if event.episodes:
+                record.add_reward(statistics.fmean(end.total for end in event.episodes), before)
+            played, before = played + len(event.episodes), len(record.losses)
+            if episodes is not None and played >= episodes:
+                break
+    except RampEnded:
+        pass
+    except NumericalError as error:
+        record.problem = str(error)
     finally:
-        run.directory = directory
+        learner.gradients, run.directory = source, directory
         run.restore(state)
 
 
