@@ -117,6 +117,9 @@ def carry_out(
     return 0
 
 
+OF_SCHEDULE = (
+    "target", "evaluate_episodes", "evaluate_max_steps", "evaluate_steps", "evaluate_workers", "estimate_every"
+)  # fmt: skip
 EVALUATION_SHARE = 0.1  # of the run's environment steps, where the user does not say when to evaluate
 OPTIONS = {  # for arguments of `Run` and the config that have another name here
     "environments": "--envs",
@@ -293,15 +296,10 @@ def _schedule(options: Any) -> Any:
     every = None if (options.spaces or "").endswith(".json") else max(1, options.steps // 20)  # spaces cannot be played
     alone = bool(options.data) and not any(source.startswith("sampler=") for source in options.data)
     return Schedule(
-        target=options.target,
+        **{name: getattr(options, name) for name in OF_SCHEDULE},
         evaluate_every=every if unsaid else options.evaluate_every or None,
-        evaluate_episodes=options.evaluate_episodes,
-        evaluate_max_steps=options.evaluate_max_steps,
-        evaluate_steps=options.evaluate_steps,
-        evaluate_workers=options.evaluate_workers,
         evaluate_share=EVALUATION_SHARE if unsaid and options.target is None and not alone else None,
         save_every=options.save_every or max(1, options.steps // 10),
-        estimate_every=options.estimate_every,
         estimate=_estimate(options),
     )
 

@@ -214,16 +214,9 @@ class FindOptimizer(FindOptions):
 
 
 # Options of FindRate that `etude train` lacks, reads otherwise, or is given anew.
-OF_THE_SEARCH = {
-    "--steps",
-    "--episodes",
-    "--updates",
-    "--start-lr",
-    "--end-lr",
-    "--window",
-    "--plot",
-    "--set.learning-rate",
-}
+OF_THE_SEARCH = (
+    "--steps", "--episodes", "--updates", "--start-lr", "--end-lr", "--window", "--plot", "--set.learning-rate"
+)  # fmt: skip
 
 KINDS: dict[str, type[FindOptions]] = {"lr": FindRate, "optimizer": FindOptimizer}
 

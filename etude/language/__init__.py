@@ -13,24 +13,10 @@ from etude.language.tokens import Characters, HuggingFace, Tokenizer
 from etude.language.wordle import GreedyInformation, RandomMixture, Wordle, words
 
 __all__ = [
-    "GAMES",
-    "Arithmetic",
-    "Characters",
-    "Game",
-    "GameWithTool",
-    "GraphWalks",
-    "GreedyInformation",
-    "HuggingFace",
-    "Pretrained",
-    "RandomMixture",
-    "TokenEnvironment",
-    "Tokenizer",
-    "TwentyQuestions",
-    "Wordle",
-    "environment_factory",
-    "game_of",
-    "words",
-]
+    "GAMES", "Arithmetic", "Characters", "Game", "GameWithTool", "GraphWalks", "GreedyInformation", "HuggingFace",
+    "Pretrained", "RandomMixture", "TokenEnvironment", "Tokenizer", "TwentyQuestions", "Wordle", "environment_factory",
+    "game_of", "words",
+]  # fmt: skip
 
 GAMES = {name: f"etude/{name}-v0" for name in ("Arithmetic", "GraphWalks", "TwentyQuestions", "Wordle")}
 

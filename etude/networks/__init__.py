@@ -19,23 +19,7 @@ from etude.networks.specs import (
 )
 
 __all__ = [
-    "ActorCritic",
-    "ByEmbedding",
-    "Conv",
-    "Maker",
-    "Mlp",
-    "Part",
-    "Recurrent",
-    "RecurrentNetwork",
-    "RunningMoments",
-    "RunningScale",
-    "RunningScales",
-    "SimBa",
-    "Spec",
-    "Transformer",
-    "actor_of",
-    "critic_of",
-    "target",
-    "layers_of",
+    "ActorCritic", "ByEmbedding", "Conv", "Maker", "Mlp", "Part", "Recurrent", "RecurrentNetwork", "RunningMoments",
+    "RunningScale", "RunningScales", "SimBa", "Spec", "Transformer", "actor_of", "critic_of", "target", "layers_of",
     "with_layers",
-]
+]  # fmt: skip

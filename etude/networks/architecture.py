@@ -38,14 +38,8 @@ from etude.networks.layers import (
 from etude.networks.specs import Conv, Mlp, SimBa, filters_for
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "elu": ops.elu,
-    "gelu": ops.gelu,
-    "silu": ops.silu,
+    name: getattr(ops, name) for name in ("relu", "tanh", "elu", "gelu", "silu")
 }
-
-
 _RENORM_STARTS = ("ones", "zeros", "zeros", "ones", "zeros")
 
 

@@ -123,14 +123,6 @@ def _gelu(x: np.ndarray) -> np.ndarray:
 
 
 ACTIVATIONS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
-    "relu": ops.relu,
-    "tanh": ops.tanh,
-    "sigmoid": ops.sigmoid,
-    "elu": ops.elu,
-    "gelu": _gelu,
-    "gelu_tanh": ops.gelu,
-    "silu": ops.silu,
-    "softplus": ops.softplus,
-    "softmax": ops.softmax,
-    "log_softmax": ops.log_softmax,
-}
+    "relu": ops.relu, "tanh": ops.tanh, "sigmoid": ops.sigmoid, "elu": ops.elu, "gelu": _gelu, "gelu_tanh": ops.gelu,
+    "silu": ops.silu, "softplus": ops.softplus, "softmax": ops.softmax, "log_softmax": ops.log_softmax,
+}  # fmt: skip

@@ -246,16 +246,6 @@ def __getattr__(name: str) -> Any:  # what is read when it is asked for
 
 
 __all__ = [
-    "BRO",
-    "DROQ",
-    "PRESETS",
-    "REDQ",
-    "RLPD",
-    "SIMBA",
-    "Preprocessing",
-    "Preset",
-    "lookup",
-    "none_for",
-    "preprocessing",
+    "BRO", "DROQ", "PRESETS", "REDQ", "RLPD", "SIMBA", "Preprocessing", "Preset", "lookup", "none_for", "preprocessing",
     "read_config",
-]
+]  # fmt: skip

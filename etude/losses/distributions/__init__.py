@@ -49,20 +49,7 @@ class Distribution(Protocol):
 
 
 __all__ = [
-    "FORBIDDEN_LOG",
-    "UNMASKED",
-    "Bernoullis",
-    "Beta",
-    "Categorical",
-    "Conditional",
-    "Deterministic",
-    "Distribution",
-    "Gaussian",
-    "Mixture",
-    "MultiCategorical",
-    "NumbersAndChoices",
-    "StateDependentGaussian",
-    "TanhGaussian",
-    "of_choices",
-    "state_dependent",
-]
+    "FORBIDDEN_LOG", "UNMASKED", "Bernoullis", "Beta", "Categorical", "Conditional", "Deterministic", "Distribution",
+    "Gaussian", "Mixture", "MultiCategorical", "NumbersAndChoices", "StateDependentGaussian", "TanhGaussian",
+    "of_choices", "state_dependent",
+]  # fmt: skip
