@@ -7,7 +7,7 @@ Fu et al. 2020, D4RL: Datasets for deep data-driven reinforcement learning, arXi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -30,24 +30,6 @@ class Columns:
     timeout: np.ndarray  # [M] bool: the episode ended otherwise
     next_observation: Tree | None  # [M, ...] the true ones
     extras: dict[str, np.ndarray]  # [M, ...]
-
-
-def join(episodes: Sequence[Episode]) -> Columns:
-    """The columns of these episodes. One that is marked neither terminated nor truncated times out: a file has no other
-    way to say that nothing continues it."""
-    last = np.cumsum([len(episode.reward) for episode in episodes]) - 1
-    terminal, timeout = np.zeros(last[-1] + 1, bool), np.zeros(last[-1] + 1, bool)
-    terminal[last] = [episode.terminated for episode in episodes]
-    timeout[last] = [episode.truncated or not episode.terminated for episode in episodes]
-    return Columns(
-        trees.concatenate([trees.rows(episode.observation, slice(0, -1)) for episode in episodes]),
-        np.concatenate([episode.action for episode in episodes]),
-        np.concatenate([np.asarray(episode.reward, np.float32) for episode in episodes]),
-        terminal,
-        timeout,
-        trees.concatenate([trees.rows(episode.observation, slice(1, None)) for episode in episodes]),
-        {name: np.concatenate([episode.extras[name] for episode in episodes]) for name in episodes[0].extras},
-    )
 
 
 def split(columns: Columns, name: str) -> tuple[list[Episode], int]:

@@ -27,7 +27,7 @@ from etude.base import spaces as spaces_
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Spaces, describe, from_zero, origins_of, with_origins
 from etude.offline import hdf5, json_lines, minari, parquet, rllib, tables
-from etude.offline.blocks import EpisodeAssembler, join, split
+from etude.offline.blocks import EpisodeAssembler, split
 from etude.offline.dataset import Dataset, to_steps
 from etude.offline.layout import Arrays, to_arrays, to_columns
 
@@ -159,19 +159,18 @@ def write(path: Path | str, dataset: Dataset) -> None:
         raise ConfigError(f"{path}: it {'exists' if form is minari else 'is read only'}. Give another name.")
     about = describe_recording(dataset.environment, spaces)
     about |= {"episodes": len(episodes), "transitions": len(dataset)}
-    partial = path.with_name(f"{path.name}.partial")
+    partial, assembler = path.with_name(f"{path.name}.partial"), EpisodeAssembler()
+    assembler.add(to_steps(episodes))
+    block = assembler.take()
+    assert block is not None
     try:
         if form in WHOLE:
-            form.write(partial, to_arrays(join(episodes), spaces), json.dumps(about))
+            form.write(partial, to_arrays(block.columns(), spaces), json.dumps(about))
         else:
             compression = "gzip" if form is minari or path.suffix == ".gz" else "none"
             shard = (minari.MinariShard if form is minari else json_lines.JsonLinesShard)(
                 partial, spaces, compression, about
             )
-            assembler = EpisodeAssembler()
-            assembler.add(to_steps(episodes))
-            block = assembler.take()
-            assert block is not None
             shard.append(block)
             shard.close(about)
         os.replace(partial, path)

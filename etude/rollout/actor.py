@@ -32,6 +32,11 @@ class Actor(Protocol):
         """Act with these weights, of this version, from now on."""
 
 
+def acted(actor: Actor, observation: Tree, state: np.ndarray) -> tuple[Any, np.ndarray]:
+    """(what `act` returns, the state after it); the same state for agents without one."""
+    return actor.act(observation, state) if actor.state_size else (actor.act(observation), state)
+
+
 class SingleActor:
     """Chooses one action at a time for one environment outside of a rollout, in the environment's own units: for
     deployment and for loops of one's own. The states of the agent and of its explorer are kept from call to call.
@@ -55,10 +60,7 @@ class SingleActor:
         if explorer.state_size > self._explorer_state.shape[1]:
             self._explorer_state = np.full((1, explorer.state_size), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
-        if self._actor.state_size:
-            output, self._state = self._actor.act(seen, self._state)
-        else:
-            output = self._actor.act(seen)
+        output, self._state = acted(self._actor, seen, self._state)
         choice = explorer(output, noise, step, self._explorer_state[:, : explorer.state_size])
         if self._actor.state_size:
             self._state = self._actor.acted(self._state, choice.action)

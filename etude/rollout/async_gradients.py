@@ -82,18 +82,6 @@ class AsyncGradients(ABC):
     def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
         """Continue from `_column_states`; returns the indices of environments that could not."""
 
-    @abstractmethod
-    def set_task(self, task: Any) -> None:
-        """Give this task to the episodes of rollouts that start from now on."""
-
-    @abstractmethod
-    def warnings(self) -> list[str]:
-        """Workers that were replaced since the last call, and notes of the environments."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """End workers and close environments. May be called twice."""
-
     def collect(self, steps: int, step: int, environments: range | None = None, upcoming: int = 0) -> WorkerGradients:
         """At most `steps` environment steps, all of one environment; see `protocols.Rollout`."""
         for environment in range(self.environments):
@@ -248,10 +236,6 @@ class RemoteActorLearners(Supervised, AsyncGradients):
             self._shared[environment][name][...] = value
         worker = self._worker_of[environment]
         worker.ask(request, (worker.columns.index(environment),))
-
-    def set_task(self, task: Any) -> None:
-        """Send this task with the next rollout that each worker is asked for."""
-        self._supervisor.set_task(task)
 
     def _column_states(self) -> list[dict[str, Any]]:
         parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})

@@ -13,7 +13,7 @@ from etude.base.seeding import RunSeed, generator, generator_state, restore_gene
 from etude.base.spaces import Box, clipped_to
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer
-from etude.rollout.actor import Actor
+from etude.rollout.actor import Actor, acted
 from etude.rollout.rows import Template
 
 SHORTEST = 64  # time steps
@@ -115,10 +115,7 @@ class Collector:
             # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
             noise = self.explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
             state = np.full_like(self.explorer_state, np.nan)
-            if self.actor.state_size:
-                output, _ = self.actor.act(observation, np.zeros_like(self.recurrent_state))
-            else:
-                output = self.actor.act(observation)
+            output, _ = acted(self.actor, observation, np.zeros_like(self.recurrent_state))
             choice = self.explorer(output, noise, 0, state)
             sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
             if isinstance(space, Box) and sampled and CLIPPED not in choice.extras:

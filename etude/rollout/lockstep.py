@@ -408,10 +408,6 @@ class LockstepPool(Supervised, StepsRollout):
         """Act with these from the next step on."""
         self._actor.load(weights, version)
 
-    def set_task(self, task: Any) -> None:
-        """Give this task to the episodes that begin from the next step on."""
-        self._supervisor.set_task(task)
-
 
 def acting_in_process(
     make_environments: MakeEnvironments,

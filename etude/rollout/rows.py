@@ -121,12 +121,8 @@ class Rows:
         here, there = (slice(start, start + steps), columns), (slice(0, steps), slice(0, n))
         one_more = (slice(start, start + steps + 1), columns)
         trees.put(self.observation, one_more, trees.rows(other.observation, (slice(0, steps + 1), there[1])))
-        self.action[here] = other.action[there]
-        self.reward[here] = other.reward[there]
-        self.terminated[here] = other.terminated[there]
-        self.truncated[here] = other.truncated[there]
-        for name, value in self.extras.items():
-            value[here] = other.extras[name][there]
+        for name in ROWS[1:]:
+            trees.put(getattr(self, name), here, trees.rows(getattr(other, name), there))
 
     def between(self, columns: slice | list[int], times: slice = slice(None)) -> Rows:
         """Some columns, and some time steps of them; the arrays of slices are shared, not copied."""
@@ -137,20 +133,10 @@ class Rows:
 
         ends: sorted by t, then n. columns: the numbers of the environments.
         """
-        return Steps(
-            trees.rows(self.observation, slice(0, len(self.reward))),
-            self.action,
-            self.reward,
-            self.terminated,
-            self.truncated,
-            trees.rows(self.observation, len(self.reward)),
-            ends.observation,
-            ends.index,
-            columns,
-            restarted,
-            dict(self.extras),
-            ends.episodes,
-        )
+        rows = {name: getattr(self, name) for name in ROWS}
+        rows |= {"observation": trees.rows(self.observation, slice(0, len(self.reward))), "extras": dict(self.extras)}
+        following = trees.rows(self.observation, len(self.reward))
+        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
 
 
 def joined(parts: Sequence[Steps]) -> Steps:

@@ -228,6 +228,10 @@ class Supervised:
         """Workers that were replaced since the last call, and why; notes of their environments."""
         return self._supervisor.take_warnings()
 
+    def set_task(self, task: Any) -> None:
+        """Send this task with the next request to each worker."""
+        self._supervisor.set_task(task)
+
     def close(self) -> None:
         """End the workers, and free the memory that they share. May be called twice."""
         self._supervisor.close()
