@@ -252,14 +252,6 @@ class Pgx(JaxEnvironment):
         return {name: flag.astype("int8") for name, flag in flags.items()}
 
 
-LIBRARIES: dict[str, type[JaxEnvironment]] = {
-    "gymnax": Gymnax,
-    "craftax": Craftax,
-    "brax": Brax,
-    "mujoco_playground": Playground,
-    "jumanji": Jumanji,
-    "xminigrid": MiniGrid,
-    "navix": Navix,
-    "pgx": Pgx,
-}
+_ADAPTED: tuple[type[JaxEnvironment], ...] = (Gymnax, Craftax, Brax, Playground, Jumanji, MiniGrid, Navix, Pgx)
+LIBRARIES = {kind.module.partition(".")[0]: kind for kind in _ADAPTED}
 """By what the names of their environments begin with, such as gymnax:CartPole-v1."""

@@ -86,15 +86,8 @@ def write(run: Any, path: Path) -> None:
     names = {"algorithm": described["algorithm"], "environment": described["environment"]}
     title = f"{names['algorithm']} on {names['environment']}"
     card = CARD.format(
-        **{key: json.dumps(str(value)) for key, value in names.items()},
-        name=json.dumps(title),
-        title=title,
-        plain_algorithm=names["algorithm"],
-        version=__version__,
-        steps=run.step,
-        episodes=len(found.returns),
-        mean=found.mean,
-        deviation=found.std,
-        config=json.dumps(described["config"], indent=2),
-    )
+        **{key: json.dumps(str(value)) for key, value in names.items()}, name=json.dumps(title), title=title,
+        plain_algorithm=names["algorithm"], version=__version__, steps=run.step, episodes=len(found.returns),
+        mean=found.mean, deviation=found.std, config=json.dumps(described["config"], indent=2),
+    )  # fmt: skip
     (path / "README.md").write_text(card, encoding="utf-8")

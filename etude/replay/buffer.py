@@ -33,13 +33,9 @@ def _ring_as_saved(ring: Ring, saved: Stored) -> Ring:
     extras = {name: (array.shape[1:], array.dtype) for name, array in ring.extras.items()}
     try:
         return Ring(
-            ring.spaces,
-            built["capacity"].whole(environments),
-            environments,
-            extras,
-            ring.frame_stack,
+            ring.spaces, built["capacity"].whole(environments), environments, extras, ring.frame_stack,
             ring.reward.shape[1:],
-        )
+        )  # fmt: skip
     except ConfigError as error:
         raise CheckpointError(f"The saved replay is of another size, and to copy it takes memory: {error}") from error
 
@@ -97,18 +93,12 @@ def _steps(old: Ring, rows: np.ndarray, column: int, cut: np.ndarray) -> Steps:
     observation, following = old.pair(rows)
     extras: dict[str, Any] = {name: array[:, None] for name, array in old.stored(rows).items()}
     return Steps(
-        observation=trees.map(lambda leaf: leaf[:, None], observation),
-        action=old.actions(rows)[:, None],
-        reward=reward[:, None],
-        terminated=(kind & TERMINATED != 0)[:, None],
-        truncated=truncated[:, None],
-        next_observation=old.observation(old.ahead(rows[-1:])),
-        final_observation=trees.rows(following, ended),
-        final_index=np.stack([ended, np.zeros_like(ended)], 1),
-        columns=np.array([column]),
-        restarted=np.zeros(1, bool),
+        observation=trees.map(lambda leaf: leaf[:, None], observation), action=old.actions(rows)[:, None],
+        reward=reward[:, None], terminated=(kind & TERMINATED != 0)[:, None], truncated=truncated[:, None],
+        next_observation=old.observation(old.ahead(rows[-1:])), final_observation=trees.rows(following, ended),
+        final_index=np.stack([ended, np.zeros_like(ended)], 1), columns=np.array([column]), restarted=np.zeros(1, bool),
         extras=extras,
-    )
+    )  # fmt: skip
 
 
 class View(Protocol):

@@ -50,15 +50,11 @@ class EpisodeReturns(DiscountedView):
         if all(SAMPLED_ACTION in part.extras for part in parts):
             sampled[SAMPLED_ACTION] = joined([part.extras[SAMPLED_ACTION] for part in parts])
         return Batch(
-            observation=joined([part.observation for part in parts]),
-            action=joined([part.action for part in parts]),
+            observation=joined([part.observation for part in parts]), action=joined([part.action for part in parts]),
             reward=scaled(joined([part.reward for part in parts]), self.reward_scale),
-            discount=np.full((1, n), self.gamma, np.float32),
-            next_observation=None,
-            weight=weight[None],
-            index=order[None],
-            extras={"return": joined(totals), **sampled},
-        )
+            discount=np.full((1, n), self.gamma, np.float32), next_observation=None, weight=weight[None],
+            index=order[None], extras={"return": joined(totals), **sampled},
+        )  # fmt: skip
 
     def _returns(self, part: Steps, last: np.ndarray) -> np.ndarray:
         terms = self.reward_scale * part.reward.astype(np.float64)
@@ -193,15 +189,11 @@ class Triplets(TransitionView):
             return np.moveaxis(array, 0, rows.ndim)
 
         return Batch(
-            observation=(trees.rows(seen, 0), trees.rows(seen, 1)),
-            action=pairs_last(ring.actions(steps)),
-            reward=pairs_last(scaled(reward, self.reward_scale)),
-            discount=pairs_last(discounts(self.gamma).take(kind)),
-            next_observation=(trees.rows(seen, 1), final),
-            weight=weight,
-            index=rows,
+            observation=(trees.rows(seen, 0), trees.rows(seen, 1)), action=pairs_last(ring.actions(steps)),
+            reward=pairs_last(scaled(reward, self.reward_scale)), discount=pairs_last(discounts(self.gamma).take(kind)),
+            next_observation=(trees.rows(seen, 1), final), weight=weight, index=rows,
             extras={name: pairs_last(array) for name, array in ring.stored(steps).items()},
-        )
+        )  # fmt: skip
 
     def state(self) -> dict[str, Any]:
         return {"generator": generator_state(self.rng)}

@@ -76,15 +76,9 @@ class DiscountedView(Stateless):
     ) -> Batch:
         """Rows with what is stored of them: their actions and extras, and these rewards, which are scaled here."""
         return Batch(
-            observation=observation,
-            action=ring.actions(rows),
-            reward=scaled(reward, self.reward_scale),
-            discount=discount,
-            next_observation=following,
-            weight=weight,
-            index=rows,
-            extras=ring.stored(rows),
-        )
+            observation=observation, action=ring.actions(rows), reward=scaled(reward, self.reward_scale),
+            discount=discount, next_observation=following, weight=weight, index=rows, extras=ring.stored(rows),
+        )  # fmt: skip
 
 
 class TransitionView(DiscountedView):
@@ -228,15 +222,12 @@ class Sequences(TransitionView):
         state = {name: started.pop(name) for name in (RECURRENT_STATE,) if name in started}
         extras = ring.stored(path, started) | {"mask": np.float32(real & counted), "first": first}
         return Batch(
-            observation=trees.map(times_last, observation),
-            action=times_last(ring.actions(path)),
+            observation=trees.map(times_last, observation), action=times_last(ring.actions(path)),
             reward=times_last(scaled(reward, self.reward_scale)),
             discount=times_last(discounts(self.gamma).take(kind) * real),
-            next_observation=trees.map(times_last, following),
-            weight=weight,
-            index=rows,
+            next_observation=trees.map(times_last, following), weight=weight, index=rows,
             extras={name: times_last(array) for name, array in extras.items()} | state,
-        )
+        )  # fmt: skip
 
 
 class Unrolls(DiscountedView):

@@ -129,17 +129,10 @@ def steps_of(column: _ClientColumn) -> Steps:
     ends = EndedEpisodes.of(ended, trees.rows(observation, (slice(0), 0)))
     extras = {name: np.concatenate([part.extras[name] for part in rows])[:, None] for name in rows[0].extras}
     return Steps(
-        observation=observation,
-        action=np.concatenate([part.action for part in rows])[:, None],
-        reward=reward,
-        terminated=terminated,
-        truncated=truncated,
-        next_observation=column.next_observation,
-        columns=np.array([column.number]),
-        restarted=np.array([restarted]),
-        extras=extras,
-        **ends.of_these(),
-    )
+        observation=observation, action=np.concatenate([part.action for part in rows])[:, None], reward=reward,
+        terminated=terminated, truncated=truncated, next_observation=column.next_observation,
+        columns=np.array([column.number]), restarted=np.array([restarted]), extras=extras, **ends.of_these(),
+    )  # fmt: skip
 
 
 AT_LEAST = 32  # steps that a client of an off-policy run plays between two posts

@@ -23,21 +23,11 @@ from etude.replay import Prioritised, Uniform
 from etude.solo.learner import EPSILON_GREEDY, EpisodeLearner
 
 KNOBS = {
-    "batch": "batch_size",
-    "alpha": "priority_exponent",
-    "lr": "learning_rate",
-    "eps": "epsilon",
-    "freq": "target_update_every",
-    "tau": "tau",
-    "gamma": "gamma",
-    "store": "rollout_length",
-    "weight_decay": "weight_decay",
-    "beta1": "beta1",
-    "beta2": "beta2",
-    "clip": "clip_range",
-    "beta": "importance_exponent",
-    "num_updates": "gradient_steps",
-}
+    "batch": "batch_size", "alpha": "priority_exponent", "lr": "learning_rate", "eps": "epsilon",
+    "freq": "target_update_every", "tau": "tau", "gamma": "gamma", "store": "rollout_length",
+    "weight_decay": "weight_decay", "beta1": "beta1", "beta2": "beta2", "clip": "clip_range",
+    "beta": "importance_exponent", "num_updates": "gradient_steps",
+}  # fmt: skip
 """By the name in `NAME_params`, the hyperparameter of runs that it stands for: it moves in the same direction."""
 
 

@@ -68,17 +68,10 @@ def _result(each: Configuration, space: Space, folder: Path) -> Result:
     status = next(name for name in ("failed", "running", "queued", "paused", "stopped", "finished") if name in statuses)
     config = each.trials[0].genome.config
     return Result(
-        each.number,
-        space.values(config),
-        config,
-        statistics.fmean(scores),
-        low,
-        high,
-        sum(trial.taken for trial in each.trials),
-        status,
-        each.trials,
+        each.number, space.values(config), config, statistics.fmean(scores), low, high,
+        sum(trial.taken for trial in each.trials), status, each.trials,
         tuple(trial_folder(folder, trial.number) for trial in each.trials),
-    )
+    )  # fmt: skip
 
 
 def mean_interval(values: Sequence[float]) -> tuple[float, float]:

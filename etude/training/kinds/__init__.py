@@ -33,26 +33,13 @@ from etude.training.kinds.on_policy import (
 )
 
 KINDS: tuple[LearningKind, ...] = (
-    OffPolicyLearning(),
-    OffPolicySequenceLearning(),
-    NewTransitionLearning(),
-    OfflineToOnlineLearning(),
-    OfflineToOnlineLearning("transitions_and_returns", OneStepAndReturns),
-    OfflineLearning(),
-    OfflineLearning("returns", WholeReturns),
-    OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
-    TokenSequenceLearning(),
-    TokenSequenceLearning(pairs=True),
-    OnPolicyLearning(),
-    OnPolicySequenceLearning(),
-    LambdaReturnLearning(),
-    UnrollLearning(),
-    ImitationLearning(),
-    AsyncGradientLearning(),
-    EpisodeLearning(),
-    GameLearning(),
-    EvolutionStrategiesLearning(),
-)
+    OffPolicyLearning(), OffPolicySequenceLearning(), NewTransitionLearning(), OfflineToOnlineLearning(),
+    OfflineToOnlineLearning("transitions_and_returns", OneStepAndReturns), OfflineLearning(),
+    OfflineLearning("returns", WholeReturns), OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
+    TokenSequenceLearning(), TokenSequenceLearning(pairs=True), OnPolicyLearning(), OnPolicySequenceLearning(),
+    LambdaReturnLearning(), UnrollLearning(), ImitationLearning(), AsyncGradientLearning(), EpisodeLearning(),
+    GameLearning(), EvolutionStrategiesLearning(),
+)  # fmt: skip
 
 
 def kind_of(agent: Agent) -> LearningKind:

@@ -243,14 +243,9 @@ class LearningKind:
     def make_engine(self, agent: Agent, spaces: Spaces, setup: Execution, replicas: Replicas | None = None) -> Engine:
         """What evaluates and trains the agent. replicas: the devices, where they are several."""
         return engines.create(
-            setup.engine,
-            agent,
-            spaces,
-            seed=setup.seed,
-            device=replicas or setup.device,
-            compiled=setup.compiled,
+            setup.engine, agent, spaces, seed=setup.seed, device=replicas or setup.device, compiled=setup.compiled,
             busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
-        )
+        )  # fmt: skip
 
     def replay(self, context: TrainingContext) -> Replay:
         """Stores what is collected, and samples batches from it."""
@@ -282,17 +277,13 @@ class LearningKind:
             if (steps := data.steps()) is not None:
                 buffers[name].add(steps)
         parts = LearnerParts(
-            replay=replay,
-            update_schedule=schedule_for(config),
-            gradients=self.gradients(context),
-            acting_weights=functools.partial(self._read_by_acting, context),
-            example_bytes=example_bytes(self, context),
+            replay=replay, update_schedule=schedule_for(config), gradients=self.gradients(context),
+            acting_weights=functools.partial(self._read_by_acting, context), example_bytes=example_bytes(self, context),
             count=count,
             terms=RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers}),
             adapting=Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
-            whole_rollouts=self.whole_rollouts,
-            explores=self.steps_environments,
-        )
+            whole_rollouts=self.whole_rollouts, explores=self.steps_environments,
+        )  # fmt: skip
         learner = Learner(agent, engine, parts, context.setup.seed, rewriters)
         if self.replays_data:
             store_recorded(learner, context)

@@ -165,14 +165,10 @@ class OffPolicyLearning(LearningKind):
         setup, spaces = context.setup, context.engine.spaces
         stack = frame_stack_of(context.environment)
         ring = Ring(
-            spaces,
-            request.capacity,
-            request.environments,
-            self.extras(context),
-            stack if has_stacks(zeros(spaces.observation), stack) else 1,
-            reward_shape=context.team,
+            spaces, request.capacity, request.environments, self.extras(context),
+            stack if has_stacks(zeros(spaces.observation), stack) else 1, reward_shape=context.team,
             folder=request.folder(setup.replay_folder),
-        )
+        )  # fmt: skip
         view = self.goals(self.view(context), context, request.stream("hindsight"))
         selector, rng = self.selector(context.agent.config, ring), generator(setup.seed, request.stream("replay"))
         return Buffer(ring, selector, view, rng, request.recorded)
