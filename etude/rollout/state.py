@@ -55,15 +55,16 @@ def answers(ahead: Ahead | None, steps: int, columns: Sequence[int]) -> TypeGuar
 def given_up(episodes: np.ndarray, run_seed: int, step: int, spaces: Spaces) -> dict[str, Any]:
     """A state from which every environment begins the episode after `episodes` [N] (-1: the first one), with new noise:
     for a rollout that failed while it was collecting."""
-    action = zeros(spaces.action, 0)
+    noise = (generator(run_seed, "explore again", column, step) for column in range(len(episodes)))
+    return pack([nowhere(*each, spaces) for each in zip(episodes.tolist(), noise, strict=True)])
+
+
+def nowhere(episode: int, noise: np.random.Generator, spaces: Spaces) -> dict[str, Any]:
+    """The state of an environment that begins the episode after this one (-1: the first one), with this generator."""
     no_observation = [np.empty(0) for _ in trees.leaves(zeros(spaces.observation))]  # no replay ends here
-    columns = []
-    for column, episode in enumerate(episodes.tolist()):
-        opened = {"episode": episode, "seed": 0, "actions": action, "observation": no_observation}
-        noise = generator_state(generator(run_seed, "explore again", column, step))
-        counted = {"episode": max(episode, 0), "length": 0, "total": 0.0, "restarted": True, "generator": noise}
-        columns.append({"open": opened, **counted})
-    return pack(columns)
+    opened = {"episode": episode, "seed": 0, "actions": zeros(spaces.action, 0), "observation": no_observation}
+    counted = {"episode": max(episode, 0), "length": 0, "total": 0.0, "restarted": True}
+    return {"open": opened, **counted, "generator": generator_state(noise)}
 
 
 def check_rollout(saved: Stored, environments: int, spaces: Spaces, gradients: Mapping[str, np.ndarray]) -> None:

@@ -35,15 +35,15 @@ from etude.base.data import (
     Steps,
 )
 from etude.base.errors import ConfigError
-from etude.base.seeding import RunSeed, generator, generator_state, restore_generator
+from etude.base.seeding import RunSeed, generator, restore_generator
 from etude.base.spaces import Box, Spaces, clipped_to, zeros
 from etude.base.trees import Tree
 from etude.multi_agent import joint
 from etude.protocols import Explorer, Weights
-from etude.rollout.actor import Actor
+from etude.rollout.actor import Actor, acted
 from etude.rollout.fragments import StepsRollout
 from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
-from etude.rollout.state import notes
+from etude.rollout.state import notes, nowhere
 from etude.serving.clients import Clients
 from etude.serving.http import Content
 from etude.serving.program import LocalPolicy
@@ -220,19 +220,7 @@ class ClientRollout(StepsRollout):
 
     def _column_states(self) -> list[dict[str, Any]]:
         """The generators and what is counted; open episodes are at the clients."""
-        action = zeros(self.spaces.action, 0)
-        nowhere = [np.empty(0) for _ in trees.leaves(zeros(self.spaces.observation))]  # no replay ends here
-        return [
-            {
-                "open": {"episode": column.episode, "seed": 0, "actions": action, "observation": nowhere},
-                "episode": column.episode,
-                "length": 0,
-                "total": 0.0,
-                "restarted": True,
-                "generator": generator_state(column.noise),
-            }
-            for column in self._client_columns
-        ]
+        return [nowhere(column.episode, column.noise, self.spaces) for column in self._client_columns]
 
     def _restore_columns(self, columns: list[dict[str, Any]]) -> list[str]:
         """Clients begin new episodes."""
@@ -248,12 +236,10 @@ class ClientRollout(StepsRollout):
     def _samples(self) -> bool:
         """Whether the log probabilities of actions are needed: found by acting once, with noise of its own."""
         observation: Any = trees.map(np.ones_like, zeros(self.spaces.observation, 1))  # all actions are allowed
-        output, _ = self._output(observation, np.zeros((1, self._actor.state_size), np.float32))
+        output, _ = acted(self._actor, observation, np.zeros((1, self._actor.state_size), np.float32))
         explorer, state = self._explorer.of(np.zeros(1, np.int64)), np.full((1, self._explorer.state_size), np.nan)
-        return (
-            LOG_PROB
-            in explorer(output, explorer.draw(np.random.default_rng(0), 1, self.spaces.action), 0, state).extras
-        )
+        noise = explorer.draw(np.random.default_rng(0), 1, self.spaces.action)
+        return LOG_PROB in explorer(output, noise, 0, state).extras
 
     # -- collecting ----------------------------------------------------------------------------------------------------
 
@@ -432,7 +418,7 @@ class ClientRollout(StepsRollout):
         noise = np.concatenate([self._draw(stream.column) for stream in streams])
         state = np.concatenate([stream.explorer for stream in streams])
         recurrent = np.concatenate([stream.recurrent for stream in streams])
-        output, following = self._output(observation, recurrent)
+        output, following = acted(self._actor, observation, recurrent)
         action, extras = self._explorer.of(columns)(output, noise, step, state)
         if isinstance(self.spaces.action, Box) and LOG_PROB in extras and CLIPPED not in extras:
             extras = {**extras, SAMPLED_ACTION: action}
@@ -458,11 +444,6 @@ class ClientRollout(StepsRollout):
         assert column is not None
         explorer = self._explorer.of(np.array([column.number]))
         return explorer.draw(column.noise, 1, self.spaces.action)
-
-    def _output(self, observation: Tree, recurrent: np.ndarray) -> tuple[Any, np.ndarray]:
-        if self._actor.state_size:
-            return self._actor.act(observation, recurrent)
-        return self._actor.act(observation), recurrent
 
     def _steps_of(self, column: _ClientColumn) -> Steps:
         steps = steps_of(column)
