@@ -11,11 +11,14 @@ from __future__ import annotations
 import argparse
 import functools
 import statistics
+import tempfile
 import time
+from pathlib import Path
 from typing import Any
 
 import curves
 import measure
+import numpy as np
 from offline_data import MUJOCO, normalised, path_of
 
 from etude import presets
@@ -27,7 +30,18 @@ EPISODES = 20
 ALGORITHMS = {
     "CartPole-v1/mediocre": ("bc", "cql", "iql", "marwil"),
     "CartPole-v1/good": ("bc", "cql"),
-    "Pendulum-v1/mediocre": ("awac", "bc", "cal_ql", "cql", "iql", "marwil", "rebrac", "td3_bc"),
+    "CartPole-v1/mixed": ("bc", "decision_transformer"),
+    "Pendulum-v1/mediocre": (
+        "awac",
+        "bc",
+        "cal_ql",
+        "cql",
+        "decision_transformer",
+        "iql",
+        "marwil",
+        "rebrac",
+        "td3_bc",
+    ),
     "Pendulum-v1/good": ("bc", "cql"),
     "Reacher-v5/mediocre": ("bc", "edac"),
     **{f"{environment}/medium": ("bc", "iql", "td3_bc") for environment in MUJOCO},
@@ -37,6 +51,10 @@ ON_MUJOCO = 5_000, {"network": Mlp((64, 64)), "batch_size": 128, "learning_rate"
 # Where the presets, which are for mediocre data, do not fit: the better the data, the nearer to it.
 FOR_GOOD = {"cql/CartPole-v1": {"cql_alpha": 20.0},
             "cql/Pendulum-v1": {"cql_alpha": 20.0, "gamma": 0.99, "tau": 0.005, "steps": 10_000}}  # fmt: skip
+MIXED = ("random", "mediocre", "good")
+"""Of the kind "mixed": these files together, as many transitions of each in a batch."""
+TARGETS = {"CartPole-v1": (50, 100, 200, 300, 400), "Pendulum-v1": (-300, -600, -900, -1_200)}
+"""Returns below the best that a Decision Transformer is asked for after training."""
 BARS = {"CartPole-v1": 475.0, "Pendulum-v1": -250.0}  # for bc and cql on good data
 ROWS = [f"{algorithm}/{data}" for data, algorithms in ALGORITHMS.items() for algorithm in algorithms]
 
@@ -46,7 +64,9 @@ def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
     import etude
 
     config, steps = settings(algorithm, environment, kind)
-    data, curve, began = path_of(environment, kind), curves.Evaluations(), time.perf_counter()
+    data: Any = {str(path): 1.0 for path in paths_of(environment, kind)}
+    data = data if kind == "mixed" else next(iter(data))
+    curve, began = curves.Evaluations(), time.perf_counter()
     with etude.Run(
         algorithm,
         environment,
@@ -58,8 +78,27 @@ def train(algorithm: str, environment: str, kind: str, seed: int) -> dict:
     ) as run:
         run.train(steps, callbacks=[curve], evaluate_every=steps // 10, evaluate_episodes=EPISODES)
         seconds = time.perf_counter() - began
+        asked = asked_for(run, environment) if algorithm == "decision_transformer" else {}
     rows = curve.rows()
-    return {"return": rows[-1][1], "steps": steps, "seconds": round(seconds, 1), "curve": rows}
+    return {"return": rows[-1][1], "steps": steps, "seconds": round(seconds, 1), "curve": rows, **asked}
+
+
+def asked_for(run: Any, environment: str) -> dict[str, dict[str, float]]:
+    """The mean return for each target."""
+    import etude
+
+    with tempfile.TemporaryDirectory() as folder:
+        run.save(f"{folder}/run.etude")
+        found = {}
+        for target in TARGETS[environment]:
+            with etude.load(f"{folder}/run.etude", target_return=float(target)) as own:
+                found[str(target)] = measure.significant(own.evaluate(EPISODES).mean, 5)
+    return {"asked": found}
+
+
+def paths_of(environment: str, kind: str) -> list[Path]:
+    """The files of a kind of data."""
+    return [path_of(environment, each) for each in (MIXED if kind == "mixed" else (kind,))]
 
 
 def behaviour() -> dict[str, float]:
@@ -67,9 +106,11 @@ def behaviour() -> dict[str, float]:
     from etude import offline
 
     random = {f"{data.split('/')[0]}/random" for data in ALGORITHMS}
-    files = {data: path_of(*data.split("/")) for data in sorted({*ALGORITHMS, *random})}
+    files = {data: paths_of(*data.split("/")) for data in sorted({*ALGORITHMS, *random})}
     return {
-        data: measure.significant(offline.read(path).returns.mean(), 5) for data, path in files.items() if path.exists()
+        data: measure.significant(np.concatenate([offline.read(path).returns for path in paths]).mean(), 5)
+        for data, paths in files.items()
+        if all(path.exists() for path in paths)
     }
 
 

@@ -32,8 +32,7 @@ from etude.base.data import Batch
 from etude.base.spaces import Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ new_transitions: the same; new ones come first in a batch, each with weight 1 in
 returns: replayed ones, each up to the end of its episode (`replay.WholeReturns`).
 transitions_and_returns: recorded ones, with the extra `return`, of the rest of the episode.
 transitions_and_next_actions: recorded ones, with the extras `next_action` and `next_recorded` (0 where there is none).
+return_sequences: recorded runs of them, with the extras `return`, `time` and `best_return` (`replay.ReturnSequences`).
 sequences: replayed runs of them (`replay.Sequences`).
 token_sequences: recorded games of tokens, each in one sequence (`replay.TokenSequences`).
 token_pairs: the same in pairs of games that began alike, the one that returned more first (`replay.PreferencePairs`).
@@ -105,6 +106,7 @@ class Agent:
     learns_from: LearnsFrom = "transitions"  # what a batch holds
     actions: ClassVar[tuple[type[Space], ...]] = (Box, Discrete, MultiDiscrete, MultiBinary)
     reads_tokens: ClassVar[bool] = False  # whether it learns from whole games of tokens with a `Transformer`
+    reads_rewards: ClassVar[bool] = False  # whether it acts by the rewards so far; see `rewarded`
     bounded_actions: ClassVar[bool] = False  # whether its Box actions lie in [-1, 1], so that they need two bounds each
     config: Any
     noise: dict[str, tuple[int, ...]]
@@ -152,6 +154,11 @@ class Agent:
     def acted(self, state: Any, action: Any) -> Any:
         """The recurrent state [N, M] for the next step, once the explorer has chosen actions [N, ...]; agents that
         remember what they did write it, over `etude.ops`."""
+        return state
+
+    def rewarded(self, state: Any, reward: Any) -> Any:
+        """The recurrent state [N, M] for the next step, once this one is rewarded by [N], in the environment's own
+        rewards; agents that remember what they earned write it, over `etude.ops`, and set `reads_rewards`."""
         return state
 
     def acts_for(self, action: Space) -> ActsBy:

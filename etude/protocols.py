@@ -54,6 +54,7 @@ class Engine(Protocol):
     exportable: bool  # whether the NumPy engine can act with these weights
     state_size: int  # of the recurrent state of one environment; 0 for most agents
     acted: Any  # `Agent.acted`
+    rewarded: Any  # `Agent.rewarded`
 
     @property
     def layout(self) -> Layout:

@@ -17,6 +17,7 @@ from etude.algorithms.cal_ql import CalQL, CalQLConfig
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.crossq import CrossQ, CrossQConfig
 from etude.algorithms.ddpg import DDPG, ApexDDPGConfig, DDPGConfig
+from etude.algorithms.decision_transformer import DecisionTransformer, DecisionTransformerConfig
 from etude.algorithms.discrete_sac import DiscreteSAC, DiscreteSACConfig
 from etude.algorithms.distributions import DistributionSpec, OwnDistribution
 from etude.algorithms.dpo import DPO, DPOConfig
@@ -79,6 +80,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "cql": (CQL, CQLConfig),
     "crossq": (CrossQ, CrossQConfig),
     "ddpg": (DDPG, DDPGConfig),
+    "decision_transformer": (DecisionTransformer, DecisionTransformerConfig),
     "discrete_sac": (DiscreteSAC, DiscreteSACConfig),
     "dpo": (DPO, DPOConfig),
     "dqn": (DQN, DQNConfig),
@@ -151,17 +153,16 @@ def for_several(agent: type[Agent]) -> bool:
 __all__ = [
     "A2C", "A2CConfig", "A3C", "A3CConfig", "AIRL", "AIRLConfig", "ALGORITHMS", "ApexDDPGConfig", "ApexDQNConfig",
     "APPO", "APPOConfig", "ARS", "ARSConfig", "AWAC", "AWACConfig", "BC", "BCConfig", "C51", "C51Config", "CalQL",
-    "CalQLConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG", "DDPGConfig", "DiscreteSAC",
-    "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN", "DQNConfig", "DreamerV3",
-    "DreamerV3Config", "EDAC", "EDACConfig",
-    "EpisodesConfig", "ES", "ESConfig", "find", "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig",
-    "GRPO", "GRPOConfig", "ILQL", "ILQLConfig", "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig",
-    "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig",
-    "named", "NeuralTS", "NeuralTSConfig", "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig",
-    "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution", "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig",
-    "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2", "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig",
-    "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF",
-    "RLHFConfig", "SAC", "SACConfig", "SACNConfig", "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config",
-    "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO", "TRPOConfig", "UnrollsConfig", "VDNConfig", "VMPO",
-    "VMPOConfig", "XQL", "XQLConfig",
+    "CalQLConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG", "DDPGConfig", "DecisionTransformer",
+    "DecisionTransformerConfig", "DiscreteSAC", "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN",
+    "DQNConfig", "DreamerV3", "DreamerV3Config", "EDAC", "EDACConfig", "EpisodesConfig", "ES", "ESConfig", "find",
+    "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig", "GRPO", "GRPOConfig", "ILQL", "ILQLConfig",
+    "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig", "MADDPG", "MADDPGConfig", "MAPPO",
+    "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig", "named", "NeuralTS", "NeuralTSConfig",
+    "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig", "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution",
+    "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig", "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2",
+    "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce",
+    "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF", "RLHFConfig", "SAC", "SACConfig", "SACNConfig",
+    "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config", "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO",
+    "TRPOConfig", "UnrollsConfig", "VDNConfig", "VMPO", "VMPOConfig", "XQL", "XQLConfig",
 ]  # fmt: skip

@@ -22,8 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import GradientsConfig, OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.losses.adversarial import airl_logits, log_odds_reward
 from etude.multi_agent.policies import stacked, unstacked
-from etude.networks import Maker, Spec
-from etude.networks.network import Part
+from etude.networks import Maker, Part, Spec
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 
 LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the target policy
 

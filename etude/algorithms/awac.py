@@ -25,8 +25,7 @@ from etude.losses.distributions import Gaussian
 from etude.losses.offline import exponential_weight
 from etude.losses.soft import minimum
 from etude.losses.value import td
-from etude.networks import Maker, Part, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part, target
 
 LARGEST_WEIGHT = 100.0  # upper bound on an action's weight
 

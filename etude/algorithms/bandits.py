@@ -23,8 +23,7 @@ from etude.base.spaces import ACTION_MASK, Box, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.masks import masked
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser, frozen
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, frozen
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.language import Pretrained
 from etude.losses.offline import action_error, negative_log_likelihood
-from etude.networks import Maker, Transformer
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Transformer
 
 
 @dataclass(frozen=True)

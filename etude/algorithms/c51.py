@@ -21,8 +21,7 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import categorical_q_learning, expected_values
 from etude.losses.masks import masked
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 from etude.networks.random_shift import RandomShift
 
 

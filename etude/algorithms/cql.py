@@ -27,8 +27,7 @@ from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, cql_sampled_gap
 from etude.losses.soft import soft_actor
 from etude.losses.value import double_q, huber, td
-from etude.networks import Maker, Part, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part, target
 
 LOG_STD = (-20.0, 2.0)  # bounds on the policy's log standard deviation
 

@@ -21,8 +21,7 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Categorical
 from etude.losses.soft import minimum, soft_discrete_actor, soft_value
 from etude.losses.value import td
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 
 
 @dataclass(frozen=True)

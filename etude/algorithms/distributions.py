@@ -17,9 +17,8 @@ from etude.base.spaces import ACTION_MASK, Box, MultiBinary, MultiDiscrete, Spac
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.losses.distributions import Beta, Conditional, Distribution, Gaussian, Mixture
-from etude.networks import Maker, Mlp
+from etude.networks import Maker, Mlp, Part
 from etude.networks.encoding import width
-from etude.networks.network import Part
 
 LARGEST_JOINT = 4096  # actions that a conditional policy enumerates, at most
 KINDS = ("default", "beta", "mixture", "conditional")

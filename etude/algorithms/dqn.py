@@ -21,8 +21,7 @@ from etude.base.trees import Tree
 from etude.config import OffPolicyConfig
 from etude.losses.masks import masked
 from etude.losses.value import double_q, huber, q_learning
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 from etude.networks.random_shift import RandomShift
 
 

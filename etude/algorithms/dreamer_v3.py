@@ -24,9 +24,8 @@ from etude.losses.distributional import expected_symlog, symlog_cross_entropy
 from etude.losses.distributions import Categorical, Gaussian
 from etude.losses.returns import lambda_returns
 from etude.losses.value import sequence_priority
-from etude.networks import Maker, Mlp, Part, Spec, target
+from etude.networks import FreeParameters, Maker, Mlp, Normaliser, Part, Spec, target
 from etude.networks.encoding import at, leaves, replaced, to_vector, width
-from etude.networks.network import FreeParameters, Normaliser
 from etude.protocols import Weights
 
 MIXED = 0.01  # share of the uniform distribution in those of latent states and of Discrete actions

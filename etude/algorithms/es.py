@@ -22,8 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 
 
 @dataclass(frozen=True)

@@ -21,8 +21,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.losses.adversarial import discriminator, gail_reward, log_odds_reward, log_reward
 from etude.multi_agent.policies import stacked, unstacked
-from etude.networks import Maker, Spec
-from etude.networks.network import Part
+from etude.networks import Maker, Part, Spec
 
 
 @dataclass(frozen=True)

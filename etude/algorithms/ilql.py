@@ -23,8 +23,7 @@ from etude.losses.distributions import Categorical
 from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, ilql
 from etude.losses.returns import discounted_returns
-from etude.networks import Maker, Spec, Transformer, target
-from etude.networks.network import frozen
+from etude.networks import Maker, Spec, Transformer, frozen, target
 from etude.networks.tokens import TokenNetwork
 
 

@@ -23,8 +23,7 @@ from etude.config import UnrollsConfig
 from etude.losses.policy import policy_gradient
 from etude.losses.returns import vtrace, vtrace_advantages
 from etude.losses.value import td
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 
 
 def flat(tree: Any) -> Any:

@@ -23,8 +23,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineToOnlineConfig
 from etude.losses.offline import expectile, exponential_weight, gumbel_regression
 from etude.losses.value import td
-from etude.networks import Maker, Part, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part, target
 
 LARGEST_WEIGHT = 100.0  # upper bound on an action's weight, as in the authors' code
 

@@ -27,8 +27,7 @@ from etude.losses.soft import minimum
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTIVE, AGENTS, present, present_for, split_actions, width
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, active_mean, average_weights, filled
-from etude.networks import Maker, Mlp, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Spec, target
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.multi_agent.joint import AGENTS, present_for, split_actions
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, filled, stacked, stacked_batch, unstacked
-from etude.networks import Maker, Mlp, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Spec
 
 
 @dataclass(frozen=True)

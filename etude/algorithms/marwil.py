@@ -20,8 +20,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.losses.offline import marwil
 from etude.losses.value import squared, td
-from etude.networks import Maker, Part
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part
 
 
 @dataclass(frozen=True)

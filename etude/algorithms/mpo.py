@@ -25,8 +25,7 @@ from etude.losses.distributions import Categorical, Gaussian
 from etude.losses.masks import NEVER
 from etude.losses.policy import multiplier_dual, reweighted, temperature_dual
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 
 LOG_STD = (-5.0, 2.0)  # bounds on the policy's log standard deviation
 METRICS = {  # of what is bounded: its divergence, and its multiplier

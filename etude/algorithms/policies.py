@@ -21,9 +21,8 @@ from etude.losses.distributions import (
     of_choices,
     state_dependent,
 )
-from etude.networks import Maker, Mlp, Spec
+from etude.networks import Maker, Mlp, Part, Spec
 from etude.networks.encoding import width
-from etude.networks.network import Part
 
 LOG_STD = (-5.0, 2.0)  # bounds on the log deviations of a BoundedPolicy and of the components of a mixture
 

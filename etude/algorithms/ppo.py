@@ -26,8 +26,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, standardise, value_clip
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 from etude.protocols import Weights
 
 REMEMBERED = 100  # learning phases that the moments of returns are averaged over

@@ -19,8 +19,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.losses.masks import best_value, masked
 from etude.losses.value import squared
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 
 
 @dataclass(frozen=True)

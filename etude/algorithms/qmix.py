@@ -25,8 +25,7 @@ from etude.losses.masks import best_action, masked
 from etude.losses.value import squared, td
 from etude.multi_agent.joint import ACTING, ACTIVE, AGENTS, STATUS, TRUNCATED, present, split_actions
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, average_weights, filled, unstacked
-from etude.networks import Maker, Mlp, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Spec, target
 
 MIXERS = ("monotonic", "sum")
 

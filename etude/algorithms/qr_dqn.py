@@ -18,8 +18,7 @@ from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.losses.distributional import quantile_error, quantile_regression
 from etude.losses.masks import best_action, masked
-from etude.networks import Maker, Part, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part, target
 from etude.networks.random_shift import RandomShift
 
 WIDTH = 1.0  # of the Huber loss: the paper's QR-DQN-1

@@ -21,8 +21,7 @@ from etude.config import SequenceConfig
 from etude.losses.masks import best_action, masked
 from etude.losses.returns import n_step_returns_of_runs
 from etude.losses.value import rescaled, sequence_priority, squared, unscaled
-from etude.networks import Maker, Recurrent, RecurrentNetwork, Spec, Transformer, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Recurrent, RecurrentNetwork, Spec, Transformer, target
 
 
 @dataclass(frozen=True)

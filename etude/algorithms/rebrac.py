@@ -25,8 +25,7 @@ from etude.losses.distributions import Deterministic
 from etude.losses.offline import rebrac_actor, squared_distance
 from etude.losses.policy import smoothed
 from etude.losses.value import td
-from etude.networks import ActorCritic, Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import ActorCritic, Maker, Mlp, Normaliser, Part, Spec, target
 
 
 @dataclass(frozen=True)

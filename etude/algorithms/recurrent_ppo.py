@@ -21,8 +21,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
-from etude.networks import Maker, Mlp, Recurrent, Spec, Transformer
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Recurrent, Spec, Transformer
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,7 @@ from etude.config import GamesConfig, PairsConfig
 from etude.losses.policy import ppo_clip, standardise
 from etude.losses.preferences import bradley_terry, reference_kl, token_advantages
 from etude.losses.value import td
-from etude.networks import Maker
-from etude.networks.network import frozen
+from etude.networks import Maker, frozen
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig, SampledConfig, StateDependentConfig
 from etude.losses.distributions import StateDependentGaussian, TanhGaussian
 from etude.losses.soft import soft_actor, soft_target, soft_temperature
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 from etude.networks.random_shift import RandomShift
 
 

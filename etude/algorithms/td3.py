@@ -23,8 +23,7 @@ from etude.config import OffPolicyConfig
 from etude.losses.distributions import Deterministic
 from etude.losses.policy import deterministic_policy_gradient, smoothed
 from etude.losses.value import td
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 from etude.networks.random_shift import RandomShift
 
 

@@ -24,8 +24,7 @@ from etude.losses.distributions import Deterministic
 from etude.losses.offline import action_error, td3_bc
 from etude.losses.policy import smoothed
 from etude.losses.value import td
-from etude.networks import Maker, Part, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Normaliser, Part, target
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,7 @@ from etude.losses.distributional import expected_symlog, symlog_cross_entropy
 from etude.losses.distributions import Gaussian, TanhGaussian
 from etude.losses.soft import soft_actor, subset_minimum
 from etude.losses.value import sequence_priority
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import FreeParameters, Normaliser
+from etude.networks import FreeParameters, Maker, Mlp, Normaliser, Part, Spec, target
 from etude.protocols import Weights
 
 LOG_STD = (-10.0, 2.0)  # bounds on the policy's log standard deviation

@@ -11,8 +11,7 @@ from etude.algorithms.policies import BoundedPolicy, Policy
 from etude.base.data import Batch
 from etude.base.spaces import Discrete, Spaces
 from etude.base.trees import Tree
-from etude.networks import Maker
-from etude.networks.network import frozen
+from etude.networks import Maker, frozen
 
 
 class TokenPolicy(Agent):

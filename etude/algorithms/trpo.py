@@ -20,8 +20,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, TrustRegionConfig
-from etude.networks import Maker, Mlp, Part, Spec
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec
 
 
 @dataclass(frozen=True)

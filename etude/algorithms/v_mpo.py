@@ -23,8 +23,7 @@ from etude.base.trees import Tree
 from etude.config import OnPolicyConfig
 from etude.losses.masks import NEVER
 from etude.losses.policy import multiplier_dual, reweighted, standardise, temperature_dual
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 
 LEAST_SHARE = 1e-30  # in the place of 0 where its logarithm is taken
 

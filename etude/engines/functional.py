@@ -236,6 +236,7 @@ class FunctionalEngine:
         self.exportable: bool = self.layout.portable
         self.state_size: int = self.layout.agent.state_size
         self.acted: Any = self.layout.agent.acted
+        self.rewarded: Any = self.layout.agent.rewarded
         backend.settle(self.layout)
         self.name: str = backend.name
         self.device: str = backend.device

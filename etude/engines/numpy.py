@@ -39,6 +39,7 @@ class NumpyEngine:
         self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(rng, _no_modules))
         self.state_size: int = self.layout.agent.state_size
         self.acted: Any = self.layout.agent.acted
+        self.rewarded: Any = self.layout.agent.rewarded
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         bound = parts_of(self._bound)  # where they hold each weight

@@ -91,6 +91,7 @@ class Scan:
             if (bounds := clipped_to(space)) is not None:
                 chosen = jnp.clip(chosen, *bounds)
             carry, rows, info = self._stepped(carry, chosen)
+            after = agent.rewarded(after, rows["reward"])
             for name in self._info:
                 extras[info_extra(name)] = jnp.broadcast_to(jnp.asarray(info.get(name, jnp.nan)), len(noise))
             ended = rows["terminated"] | rows["truncated"]

@@ -37,6 +37,7 @@ class StackedActor:
 
     state_size = 0
     acted: Any = None
+    rewarded: Any = None
 
     def __init__(self, agent: Agent, spaces: Spaces, members: int):
         self._engine = NumpyEngine(agent, spaces)
@@ -163,6 +164,7 @@ class PerturbedActor:
 
     state_size = 0  # agents are not recurrent
     acted: Any = None
+    rewarded: Any = None
 
     def __init__(self, agent: Agent, spaces: Spaces, run_seed: int):
         self._engine, self._run_seed = NumpyEngine(agent, spaces), run_seed

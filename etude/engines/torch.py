@@ -79,6 +79,7 @@ class TorchEngine:
         self.exportable: bool = self.layout.portable
         self.state_size: int = self.layout.agent.state_size
         self.acted: Any = self.layout.agent.acted
+        self.rewarded: Any = self.layout.agent.rewarded
         self.device: str = (device := decide(device, torch.cuda.device_count(), self.layout))
         weights, fixed = self.layout.initial.values(), sum(part.fixed for part in self.layout.parts.values())
         self._acting, self._learning = (threads_for(weights, own, fixed) for own in (busy.acting, busy.learning))

@@ -25,8 +25,7 @@ from etude.base.trees import Tree
 from etude.config import OfflineConfig
 from etude.estimation.target import ROWS, TargetPolicy, observations_of, steps_of
 from etude.losses.value import squared, td
-from etude.networks import Maker, Mlp, Part, Spec, target
-from etude.networks.network import Normaliser
+from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
 from etude.offline import Dataset
 from etude.protocols import Engine
 from etude.replay.ring import Extras

@@ -43,12 +43,15 @@ class TargetPolicy:
                 yield rows, self._distribution(self.actor.act(trees.rows(observation, rows)))
             return
         state, first = np.zeros((len(lengths), self.actor.state_size), np.float32), np.cumsum(lengths) - lengths
-        action = _spread(np.concatenate([each.action for each in episodes]), steps_of(episodes)[0], lengths.sum())
+        action, reward = (
+            _spread(np.concatenate(each), steps_of(episodes)[0], lengths.sum())
+            for each in zip(*((episode.action, episode.reward) for episode in episodes), strict=True)
+        )
         for time in range(lengths.max()):
             going = np.flatnonzero(lengths > time)
             rows = first[going] + time
             output, after = self.actor.act(trees.rows(observation, rows), state[going])
-            state[going] = self.actor.acted(after, action[rows])
+            state[going] = self.actor.rewarded(self.actor.acted(after, action[rows]), reward[rows])
             yield rows, self._distribution(output)
 
     def log_prob(self, episodes: Sequence[Episode]) -> np.ndarray:

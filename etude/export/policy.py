@@ -25,7 +25,7 @@ from etude.networks.encoding import at
 from etude.ops.tracing import Traced
 from etude.training.assembly.evaluator import TrainedPolicy
 
-FIRST, STATE, FRAMES, MASK = "first", "state", "frames", ACTION_MASK  # names of inputs
+FIRST, REWARD, STATE, FRAMES, MASK = "first", "reward", "state", "frames", ACTION_MASK  # names of inputs
 NEXT = "next_"  # before the name of what is remembered: what it becomes
 EXAMPLES = 3  # of the arrays that a program is traced with
 
@@ -55,9 +55,10 @@ class ExportedPolicy:
     source: the space of what is observed, single frames where they are stacked. space: that of actions. spaces: of what
     the agent sees and does.
     observed, memory: the inputs. Where something is remembered there is one more, `first` [N] bool: the observation is
-    the first of an episode. Outputs are the leaves of the action, by the names in `actions`, in the order of its space;
-    `next_` and the name of what is remembered; and what the action is the best of: `values` of actions, or the
-    parameters of a distribution, such as `logits`, for actions as agents see them.
+    the first of an episode; where the rewards so far are, another, `reward` [N], which came with the observation.
+    Outputs are the leaves of the action, by the names in `actions`, in the order of its space; `next_` and the name of
+    what is remembered; and what the action is the best of: `values` of actions, or the parameters of a distribution,
+    such as `logits`, for actions as agents see them.
     """
 
     def __init__(self, engine: Any, agent: str, translation: Any):
@@ -69,7 +70,11 @@ class ExportedPolicy:
         self.source: Space = source
         self.space: Space = conversion.actions.source
         self.spaces: Spaces = conversion.spaces
-        self.observed: list[Input] = [_input(path, leaf) for path, leaf in leaves(source)]
+        given = [(path, leaf.given if isinstance(leaf, Shifted) else leaf) for path, leaf in leaves(source)]
+        self.observed: list[Input] = [
+            Input(_named("observation", path), np.dtype(leaf.dtype), tuple(leaf.shape or ()), path)
+            for path, leaf in given
+        ]
         if conversion.observations.reads_infos:
             flags = conversion.observations.space.spaces[MASK].shape  # type: ignore[attr-defined]
             self.observed.append(Input(MASK, np.dtype(bool), flags))
@@ -81,14 +86,17 @@ class ExportedPolicy:
         ]
         # Policies over texts see all tokens so far: keys and values that are kept would save time alone.
         self._remembers: bool = engine.state_size > 0 and not engine.layout.agent.reads_tokens
+        self._rewards: list[Input] = []
         if self._remembers:
             self.memory.append(Input(STATE, np.dtype(np.float32), (engine.state_size,)))
+            self._rewards += [Input(REWARD, np.dtype(np.float32), ())] * engine.layout.agent.reads_rewards
         self.actions: list[str] = [_named("action", path) for path, _ in leaves(self.space)]
 
     @property
     def inputs(self) -> list[Input]:
         """All that the function takes."""
-        return [*self.observed, *([Input(FIRST, np.dtype(bool), ()), *self.memory] if self.memory else [])]
+        kept = [Input(FIRST, np.dtype(bool), ()), *self._rewards, *self.memory]
+        return [*self.observed, *(kept if self.memory else [])]
 
     @property
     def needed(self) -> list[str]:
@@ -121,7 +129,8 @@ class ExportedPolicy:
         tree = tree_of(self.source, iter([observed[each.name] for each in self.observed if each.path is not None]))
         seen = self._conversion.observations.converted(tree, observed.get(MASK))
         if self._remembers:
-            state = ops.where(ops.expand_dims(inputs[FIRST], -1), 0.0, inputs[STATE])
+            state = agent.rewarded(inputs[STATE], inputs[REWARD]) if self._rewards else inputs[STATE]
+            state = ops.where(ops.expand_dims(inputs[FIRST], -1), 0.0, state)
             output, found[NEXT + STATE] = agent.act(seen, state)
         elif self._engine.state_size:
             column = ops.zeros_like(ops.cast(observed[self.observed[0].name][:, :1], "float32"))
@@ -154,7 +163,7 @@ class ExportedPolicy:
                 found[each.name][:] = [at(value, each.path) for value in values]
         if self.memory:
             found[FIRST] = rng.random(n) < 0.2
-        for each in self.memory:
+        for each in (*self._rewards, *self.memory):
             scale = 1 if each.dtype.kind == "f" else 255
             found[each.name] = (scale * rng.uniform(-1 if scale == 1 else 0, 1, (n, *each.shape))).astype(each.dtype)
         return found
@@ -168,11 +177,6 @@ def parts_of(output: Any, name: str = "") -> dict[str, Any]:
         return {name or "values": output}
     each: Any = zip(getattr(output, "_fields", range(len(output))), output, strict=True)
     return {key: x for part, own in each for key, x in parts_of(own, f"{name}.{part}" if name else str(part)).items()}
-
-
-def _input(path: tuple[Any, ...], leaf: Space) -> Input:
-    dtype = np.dtype((leaf.given if isinstance(leaf, Shifted) else leaf).dtype)
-    return Input(_named("observation", path), dtype, tuple(leaf.shape or ()), path)
 
 
 def _named(what: str, path: tuple[Any, ...]) -> str:

@@ -30,11 +30,12 @@ class ActingPolicy:
         self._flags, self._action = flags, action
         self._remembered: dict[str, np.ndarray] = {}
 
-    def act(self, observation: Any, action_mask: Any = None, first: bool = False) -> Any:
+    def act(self, observation: Any, action_mask: Any = None, first: bool = False, reward: float = 0.0) -> Any:
         """The best action for one observation, both as the environment has them.
 
         action_mask: what is in the info of its step; of no use where observations hold it. None allows all.
         first: whether an episode begins with it, where the policy remembers earlier steps.
+        reward: that came with the observation; needed by policies that act by their rewards so far.
         """
         inputs = {}
         for name, path, dtype, shape in self._observation:
@@ -47,6 +48,7 @@ class ActingPolicy:
             inputs["action_mask"] = as_array("action_mask", mask, "bool", (self._flags,))
         if self._memory:
             inputs["first"] = np.array([first or not self._remembered])
+            inputs["reward"] = np.array([reward], np.float32)
             begun = {name: np.zeros((1, *shape), dtype) for name, dtype, shape in self._memory}
             inputs |= self._remembered or begun
         outputs = self._program(inputs)

@@ -15,8 +15,7 @@ from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Dict, Discrete, Space, Spaces, describe
 from etude.base.trees import Tree
 from etude.multi_agent.joint import ACTIVE, AGENTS, STATE, state_space
-from etude.networks import Part
-from etude.networks.network import Normaliser
+from etude.networks import Normaliser, Part
 
 EACH, SHARED = "each", "shared"
 CRITIC_READS = ("observations", STATE)  # of all agents; or the environment's `state()`

@@ -1,7 +1,7 @@
 """Networks: specs (data), architectures (functions of named parameters), and the parts that agents are built of."""
 
 from etude.networks.maker import Maker
-from etude.networks.network import Part, RecurrentNetwork, target
+from etude.networks.network import FreeParameters, Normaliser, Part, RecurrentNetwork, frozen, target
 from etude.networks.normaliser import RunningMoments, RunningScale, RunningScales
 from etude.networks.specs import (
     ActorCritic,
@@ -19,7 +19,7 @@ from etude.networks.specs import (
 )
 
 __all__ = [
-    "ActorCritic", "ByEmbedding", "Conv", "Maker", "Mlp", "Part", "Recurrent", "RecurrentNetwork", "RunningMoments",
-    "RunningScale", "RunningScales", "SimBa", "Spec", "Transformer", "actor_of", "critic_of", "target", "layers_of",
-    "with_layers",
+    "ActorCritic", "ByEmbedding", "Conv", "FreeParameters", "Maker", "Mlp", "Normaliser", "Part", "Recurrent",
+    "RecurrentNetwork", "RunningMoments", "RunningScale", "RunningScales", "SimBa", "Spec", "Transformer",
+    "actor_of", "critic_of", "frozen", "layers_of", "target", "with_layers",
 ]  # fmt: skip

@@ -8,6 +8,7 @@ from etude.replay.episode_views import (
     Fitness,
     GradientQueue,
     OneStepAndReturns,
+    ReturnSequences,
     Triplets,
     WholeReturns,
 )
@@ -23,7 +24,7 @@ __all__ = [
     "AdvantageSequences", "Advantages", "Buffer", "ColumnEpochs", "Demonstrations", "EpisodeBatch",
     "EpisodeReturns", "BestEpisodes", "Epochs", "Fitness", "GradientQueue", "Hindsight", "MixedReplay",
     "MultiAgentAdvantages", "MultiAgentTransitions", "NStep", "NewFirst", "OneStep", "OneStepAndNextActions",
-    "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "RecordedTerms", "Ring", "Selector",
-    "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages", "Unrolls", "View",
-    "WholeReturns",
+    "OneStepAndReturns", "Passes", "PreferencePairs", "Prioritised", "RecordedTerms", "ReturnSequences", "Ring",
+    "Selector", "Sequences", "TokenGroups", "TokenSequences", "Triplets", "Uniform", "UnrolledAdvantages",
+    "Unrolls", "View", "WholeReturns",
 ]  # fmt: skip

@@ -16,7 +16,7 @@ from etude.base.seeding import check_generator, generator_state, restore_generat
 from etude.base.trees import Tree
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, Ring
-from etude.replay.views import DiscountedView, OneStep, RingView, TransitionView, discounts, scaled
+from etude.replay.views import DiscountedView, OneStep, RingView, Sequences, TransitionView, discounts, scaled
 
 
 class EpisodeReturns(DiscountedView):
@@ -269,6 +269,26 @@ class OneStepAndReturns(WholeReturns):
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         batch = OneStep(self.gamma, self.reward_scale)(ring, rows, weight)
         batch.extras["return"] = scaled(self.sums(ring).take(rows), self.reward_scale)
+        return batch
+
+
+class ReturnSequences(WholeReturns):
+    """`Sequences` of L = `length` steps from the sampled row on, with the extras `return`, the sum of the rewards from
+    each step to the end of its episode, and `time`, the number of each step in its episode, from 0, int32: [k, n, L];
+    and `best_return`, the highest return of a stored episode: [k, n]."""
+
+    def __init__(self, gamma: float, length: int):
+        super().__init__(gamma)
+        self.length: int = length
+
+    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch, sums = Sequences(self.gamma, self.length, 0, self.reward_scale)(ring, rows, weight), self.sums(ring)
+        path = np.moveaxis(ring.episodes.path(rows, self.length)[0], 0, rows.ndim)
+        batch.extras["return"] = scaled(sums.take(path), self.reward_scale)
+        batch.extras["time"] = ring.episodes.before(path).astype(np.int32)
+        stored = ring.locate(np.arange(len(ring)))
+        best = sums.take(stored[ring.episodes.begins(stored) > 0]).max()
+        batch.extras["best_return"] = np.full(rows.shape, scaled(best, self.reward_scale), np.float32)
         return batch
 
 

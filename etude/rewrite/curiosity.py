@@ -26,9 +26,8 @@ from etude.base.spaces import Box, Hybrid, Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.losses.distributions import of_choices
-from etude.networks import Conv, Maker, Mlp, Part, RunningMoments, RunningScale, Spec
+from etude.networks import Conv, Maker, Mlp, Normaliser, Part, RunningMoments, RunningScale, Spec
 from etude.networks.encoding import fitting_filters, width
-from etude.networks.network import Normaliser
 from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
 
 ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from

@@ -20,6 +20,7 @@ class Actor(Protocol):
 
     state_size: int  # of the recurrent state of one environment; 0 for most agents
     acted: Any  # `Agent.acted` of recurrent ones
+    rewarded: Any  # `Agent.rewarded` of recurrent ones
 
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What the explorer turns into actions, for observations [N, ...].
@@ -49,8 +50,11 @@ class SingleActor:
         self._state = np.zeros((1, actor.state_size), np.float32)
         self._explorer_state = np.empty((1, 0))
 
-    def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explorer: Explorer, step: int) -> Any:
-        """An action of the environment for one of its observations. first: of an episode. step: see `Explorer`.
+    def act(
+        self, observation: Any, info: dict[str, Any] | None, first: bool, explorer: Explorer, step: int, reward: float
+    ) -> Any:
+        """An action of the environment for one of its observations. first: of an episode. step: see `Explorer`. reward:
+        that came with the observation.
 
         Raises SpaceError for an observation that does not fit, and leaves everything as it was.
         """
@@ -60,6 +64,8 @@ class SingleActor:
         if explorer.state_size > self._explorer_state.shape[1]:
             self._explorer_state = np.full((1, explorer.state_size), np.nan)
         noise = explorer.draw(self._rng, 1, self._action)
+        if self._actor.state_size:
+            self._state = self._actor.rewarded(self._state, np.full(1, 0.0 if first else reward, np.float32))
         output, self._state = acted(self._actor, seen, self._state)
         choice = explorer(output, noise, step, self._explorer_state[:, : explorer.state_size])
         if self._actor.state_size:
@@ -87,10 +93,10 @@ class SingleEpisode:
 
     def steps(self, max_steps: int) -> Iterator[None]:
         """Play at most so many steps; yields after the reset and after every step, ready to be rendered."""
-        observation = self._environment.reset(seed=self._seed)
+        observation, reward = self._environment.reset(seed=self._seed), 0.0
         yield
         while not self.ended and self.length < max_steps:
-            action = self._actor.act(observation, {}, self.length == 0, self._explorer, self.length)
+            action = self._actor.act(observation, {}, self.length == 0, self._explorer, self.length, reward)
             observation, reward, terminated, truncated, _ = self._environment.step(action)
             self.reward, self.length, self.ended = self.reward + reward, self.length + 1, terminated or truncated
             yield

@@ -85,8 +85,6 @@ class Fragment:
             output = self._act(observation)
         now = self._step + t * self._stride
         action, extras = self._explorer(output, self._noise_left[t], now, self._explorer_state)
-        if self._recurrent:
-            self._state = self._collector.actor.acted(self._state, action)
         trees.put(rows.observation, at, observation)
         rows.action[at] = action
         for name, value in extras.items():
@@ -98,6 +96,9 @@ class Fragment:
         rows, at = self.rows, self._at
         self._observation, reward, terminated, truncated, final = outcome
         rows.reward[at], rows.terminated[at], rows.truncated[at] = reward, terminated, truncated
+        if self._recurrent:
+            actor = self._collector.actor
+            self._state = actor.rewarded(actor.acted(self._state, rows.action[at]), reward)
         for k, kept in enumerate(self._info):
             kept[at] = self._environments.info[:, k]
         self._statistics.add(self._environments.scores, reward, self._who)

@@ -80,6 +80,7 @@ class FollowingActor:
         self._actor, self._follow = actor, follow
         self.act: Any = actor.act
         self.acted: Any = actor.acted if actor.state_size else None
+        self.rewarded: Any = actor.rewarded if actor.state_size else None
         self.state_size: int = actor.state_size
 
     @classmethod

@@ -332,7 +332,13 @@ class Run:
         return self.policy.explorer(environments, explore)
 
     def act(
-        self, observation: Any, info: dict[str, Any] | None = None, *, first: bool = False, explore: bool = False
+        self,
+        observation: Any,
+        info: dict[str, Any] | None = None,
+        *,
+        first: bool = False,
+        explore: bool = False,
+        reward: float = 0.0,
     ) -> Any:
         """The best action for one observation, both as the environment has them: its spaces, units and bounds, without
         a batch axis. Of several agents: dicts by agent, of those that act now.
@@ -341,9 +347,10 @@ class Run:
         first: whether an episode begins with it. Required of recurrent agents and where frames are stacked, optional
             for others.
         explore: explore as in training, at the run's present step, but for noise in layers.
+        reward: that came with the observation; needed by agents that act by their rewards so far.
         Raises SpaceError for what the environment would not return.
         """
-        return self.policy.act(observation, info, first, explore)
+        return self.policy.act(observation, info, first, explore, reward)
 
     watch, plot, export = filming.watch, history.plot_run, exported
 

@@ -44,6 +44,8 @@ class LocalPolicy:
             raise ConfigError(
                 f"the explorer {type(explorer).__name__} is none of EpsilonGreedy, GaussianNoise, Greedy and Sample."
             )
+        if actor.layout.agent.reads_rewards:
+            raise ConfigError("the policy acts by the rewards so far, which the server alone adds up.")
         self._observations, self._actions = conversion.observations, conversion.actions
         if any(is_text(leaf) for _, leaf in leaves(self._observations.source)):
             raise ConfigError("observations hold a text.")

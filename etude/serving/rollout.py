@@ -372,6 +372,8 @@ class ClientRollout(StepsRollout):
         row, column = stream.pending, stream.column
         assert row is not None and column is not None
         row.reward, stream.pending = np.atleast_1d(post.reward), None
+        if self._actor.state_size:
+            stream.recurrent = self._actor.rewarded(self._actor.acted(stream.recurrent, row.action), row.reward)
         stream.length, stream.total = stream.length + len(row.reward), stream.total + float(np.sum(post.reward))
         stream.by_agent = stream.by_agent + row.reward.sum(0)
         column.rows.append(row)
@@ -435,8 +437,6 @@ class ClientRollout(StepsRollout):
                 row.action = post.action
                 replaced = {LOG_PROB: np.array([post.log_prob], np.float32), SAMPLED_ACTION: post.action}
                 row.extras |= {name: value for name, value in replaced.items() if name in extras}
-            if self._actor.state_size:
-                stream.recurrent = self._actor.acted(stream.recurrent, row.action)
             stream.pending = row
             post.acted(row.action)
 

@@ -97,7 +97,7 @@ class _ServedPolicy(PolicyServer):
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         post = super()._parsed(name, kind, body, reward)  # which refuses what does not fit
         if post.kind == "act":
-            post.observation = self._arrays(body)
+            post.observation = {**self._arrays(body), "reward": np.array([reward], np.float32)}
         return post
 
     def _arrays(self, body: dict[str, Any]) -> dict[str, np.ndarray]:

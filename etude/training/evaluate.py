@@ -162,10 +162,10 @@ def evaluate(
         else:
             output = actor.act(observation)
         choice = explorer(output, noise, 0, state)
-        if actor.state_size:
-            recurrent = actor.acted(recurrent, choice.action)
         stepped = list(range(n)) if environments.native else list(playing)
         following, reward, _, truncated, final = environments.step(choice.action[stepped], stepped)
+        if actor.state_size:
+            recurrent[stepped] = actor.rewarded(actor.acted(recurrent, choice.action)[stepped], reward)
         trees.put(observation, stepped, following)
         statistics.add(environments.scores, reward, stepped)
         for place in final:

@@ -59,8 +59,9 @@ def sources_for(data: Any, load: Callable[[Any], RecordedData]) -> Sources:
         return Sources({"recorded": load(data)}, {"recorded": 1.0})
     for source, share in pairs:
         if isinstance(share, bool) or not isinstance(share, int | float) or not (math.isfinite(share) and share > 0):
+            shown = repr(source) if isinstance(source, str) else f"a {type(source).__name__}"
             raise ConfigError(
-                f"data: the share of {_shown(source)} is {share!r}; expected a positive number, such as 0.5. Leave a "
+                f"data: the share of {shown} is {share!r}; expected a positive number, such as 0.5. Leave a "
                 "source without a share out."
             )
     given = [str(source) if isinstance(source, str | Path) else "recorded" for source, _ in pairs]
@@ -129,7 +130,3 @@ def numbered(names: Iterable[str], mark: str) -> list[str]:
             name = f"{base}{mark}{number}"
         found.append(name)
     return found
-
-
-def _shown(source: Any) -> str:
-    return repr(source) if isinstance(source, str) else f"a {type(source).__name__}"

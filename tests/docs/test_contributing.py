@@ -49,7 +49,7 @@ def test_a_new_algorithm_is_known_and_its_test_lists_what_is_left_to_fill_in(che
 
 
 @pytest.mark.parametrize(
-    ("name", "agent"), [("mpo", "MPO"), ("decision_transformer", "DecisionTransformer"), ("td_mpc2", "TdMpc2")]
+    ("name", "agent"), [("mpo", "MPO"), ("soft_decision_trees", "SoftDecisionTrees"), ("td_mpc2", "TdMpc2")]
 )
 def test_a_class_is_named_after_its_algorithm(name, agent, tmp_path):
     for path in ("etude/algorithms", "etude/presets", "docs/algorithms", "tests/algorithms"):

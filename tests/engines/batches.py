@@ -14,7 +14,7 @@ from etude.engines.numpy import NumpyEngine
 
 LENGTH = 6  # of sequences
 GAMES = ("token_sequences", "token_pairs", "token_games")
-IN_A_ROW = ("sequences", "advantage_sequences", "unrolls")  # [B, LENGTH]; of the first, weights are [B]
+IN_A_ROW = ("sequences", "return_sequences", "advantage_sequences", "unrolls")  # [B, LENGTH]; of two, weights are [B]
 
 
 def random_values(space: Any, rng: np.random.Generator, *shape: int) -> Any:
@@ -78,7 +78,7 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
         reward=normal(),
         discount=np.where(rng.random(shape) < ends, 0.0, 0.9).astype(np.float32),
         next_observation=following if bootstraps else None,
-        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from in IN_A_ROW[1:] else (k, n)).astype(np.float32),
+        weight=rng.uniform(0.5, 1.0, shape if agent.learns_from in IN_A_ROW[2:] else (k, n)).astype(np.float32),
         index=np.zeros((k, n), np.int64),
         extras={name: extras[name] for name in wanted},
     )
@@ -92,6 +92,10 @@ def random_batches(case: Case, k: int, n: int, seed: int = 0) -> Batch:
     if agent.learns_from == "advantage_sequences":
         batch.extras["first"] = np.tile(np.float32([0, 0, 1, 0, 0, 1]), (k, n, 1))
         batch.extras["recurrent_state"] = random_memories(case, rng, k, n)
+    if agent.learns_from == "return_sequences":
+        time, stop = rng.integers(0, 4, (k, n, 1)) + np.arange(LENGTH), rng.integers(1, LENGTH + 1, (k, n, 1))
+        batch.extras["mask"] = np.float32(np.arange(LENGTH) < stop)
+        batch.extras.update({"return": normal(), "time": time.astype(np.int32), "best_return": normal()[..., 0]})
     if agent.learns_from == "sequences":
         batch.extras.update(random_extras_of_sequences(case, rng, k, n))
     return batch

@@ -27,6 +27,7 @@ from etude.algorithms import (
     CQLConfig,
     CrossQConfig,
     DDPGConfig,
+    DecisionTransformerConfig,
     DiscreteSACConfig,
     DistributionSpec,
     DPOConfig,
@@ -165,6 +166,9 @@ SPECTRAL = Mlp((16, 16), spectral_norm=True)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
 BERT = dataclasses.replace(READING, causal=False)
+DECIDING = DecisionTransformerConfig(
+    network=Transformer(1, 8, 2, 12, context=9), sequence_length=6, return_scale=2.0, time_steps=5
+)
 REMEMBERING = Recurrent(Mlp((16,)), 8, widths=(8,))
 MIXED_STATES = QMIXConfig(
     network=NARROW, mixing_units=4, hypernetwork=Mlp(()), critic_reads="state", normalize_observation=True
@@ -253,6 +257,24 @@ CASES = [
     Case("rlhf", "rlhf", Spaces(TEXTS, Discrete(6)), RLHFConfig(network=READING, gamma=0.9)),
     Case("ilql", "ilql", Spaces(TEXTS, Discrete(6)), ILQLConfig(network=READING)),
     Case("ilql, monte carlo", "ilql", Spaces(TEXTS, Discrete(6)), ILQLConfig(network=READING, monte_carlo=True)),
+    Case(
+        "decision_transformer",
+        "decision_transformer",
+        Spaces(NESTED, BOX2),
+        dataclasses.replace(DECIDING, normalize_observation=True),
+    ),
+    Case(
+        "decision_transformer, masked",
+        "decision_transformer",
+        Spaces(MASKED, Discrete(3)),
+        dataclasses.replace(DECIDING, target_return=3.0),
+    ),
+    Case(
+        "decision_transformer on images",
+        "decision_transformer",
+        Spaces(IMAGE, MultiDiscrete([2, 3])),
+        dataclasses.replace(DECIDING, encoder=SMALL_CONV),
+    ),
     Case("cql discrete", "cql", Spaces(MASKED, Discrete(3)), CQLConfig(network=NARROW)),
     Case("cql box", "cql", Spaces(VECTOR, BOX2), CQLConfig(network=NARROW, samples=3)),
     Case("cql box, lagrange", "cql", Spaces(NESTED, BOX2), CQLConfig(network=NARROW, samples=2, target_gap=1.0)),

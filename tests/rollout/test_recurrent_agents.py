@@ -17,19 +17,22 @@ ENVIRONMENTS = 7
 
 
 class Diary:
-    """Remembers how many steps of the episode it has acted in, their sum of labels, and what it did last; acts by the
-    first two."""
+    """Remembers how many steps of the episode it has acted in, their sum of labels, what it did last, and what it has
+    earned; acts by the first two."""
 
-    state_size = 3
+    state_size = 4
 
     def act(self, observation, state):
-        assert state.shape == (len(observation), 3) and state.dtype == np.float32
-        new = [np.ones(len(observation)), observation.sum(1), -state[:, 2]]
+        assert state.shape == (len(observation), 4) and state.dtype == np.float32
+        new = [np.ones(len(observation)), observation.sum(1), -state[:, 2], np.zeros(len(observation))]
         following = state + np.stack(new, 1).astype(np.float32)
-        return following.sum(1), following
+        return following[:, :3].sum(1), following
 
     def acted(self, state, action):
-        return np.concatenate([state[:, :2], action[:, None]], 1).astype(np.float32)
+        return np.concatenate([state[:, :2], action[:, None], state[:, 3:]], 1).astype(np.float32)
+
+    def rewarded(self, state, reward):
+        return np.concatenate([state[:, :3], state[:, 3:] + reward[:, None]], 1).astype(np.float32)
 
     def weights(self):
         return {"none": np.zeros(1, np.float32)}
@@ -68,6 +71,9 @@ def assert_remembered(steps):
     )
     goes_on = t[1:] > 0
     np.testing.assert_array_equal(steps.extras["recurrent_state"][1:, :, 2][goes_on], steps.action[:-1][goes_on])
+    earned = steps.extras["recurrent_state"][..., 3]
+    assert steps.reward.any()
+    np.testing.assert_allclose(earned[1:][goes_on], (earned[:-1] + steps.reward[:-1])[goes_on], rtol=1e-5)
     assert not steps.extras["recurrent_state"][t == 0].any()
 
 
@@ -79,7 +85,7 @@ def test_memory_is_of_the_episode_and_noted_with_each_step(opened, kind):
     collected, witness = opened(kind), Witness()
     for steps, chosen in [(5, None), (2, range(4)), (2, range(4, ENVIRONMENTS)), (1, None), (30, None)]:
         part = collected.collect(steps, 0, chosen)
-        assert part.extras["recurrent_state"].shape == (steps, len(chosen or range(ENVIRONMENTS)), 3)
+        assert part.extras["recurrent_state"].shape == (steps, len(chosen or range(ENVIRONMENTS)), 4)
         witness.check(part)
         assert_remembered(part)
 
@@ -114,7 +120,7 @@ def test_memory_is_of_the_episode_where_some_environments_wait_for_others(opened
 def test_a_state_without_memory_or_with_that_of_another_agent_begins_as_an_episode_does(opened):
     for change in (
         lambda column: column.pop("recurrent_state"),
-        lambda column: column.update(recurrent_state=np.zeros(4)),
+        lambda column: column.update(recurrent_state=np.zeros(5)),
     ):
         one, other = opened(), opened()
         one.collect(1, 0)
@@ -167,7 +173,7 @@ def test_agents_without_memory_note_none_and_are_called_with_observations_alone(
 
 
 def test_evaluation_remembers_within_an_episode_and_not_across(monkeypatch):
-    seen, before, last = [], np.full((3, 3), np.nan), np.full(3, np.nan)
+    seen, before, last, earned = [], np.full((3, 3), np.nan), np.full(3, np.nan), np.zeros(3, np.float32)
 
     class Told(Diary):
         def act(self, observation, state):
@@ -175,6 +181,8 @@ def test_evaluation_remembers_within_an_episode_and_not_across(monkeypatch):
             seen.append(np.array_equal(state[stepped, 0], observation[stepped, 2]))
             going = stepped & (observation[:, 2] > 0)
             seen.append(np.array_equal(state[going, 2], last[going]))
+            seen.append(np.array_equal(state[going, 3], earned[going] + last[going]))  # an action is its reward
+            earned[:] = state[:, 3]
             before[:] = observation
             return super().act(observation, state)
 

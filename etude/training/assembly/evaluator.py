@@ -86,7 +86,7 @@ class TrainedPolicy:
             explorer.follow(self._learner.exploring_policy()[1])
         return AtStep(explorer, progress.step)
 
-    def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explore: bool) -> Any:
+    def act(self, observation: Any, info: dict[str, Any] | None, first: bool, explore: bool, reward: float) -> Any:
         """See `Run.act`."""
         explorer = self.explorer(1, explore)
         context, progress = self._context, self._learner.progress
@@ -97,7 +97,7 @@ class TrainedPolicy:
         elif now != self._loaded_at and context.engine.exportable:
             self._single.load(self._learner.acting_weights())
         self._loaded_at = now
-        return self._single.act(observation, info, first, explorer, self._learner.progress.step)
+        return self._single.act(observation, info, first, explorer, self._learner.progress.step, reward)
 
     def reload(self) -> None:
         """The weights may have changed without a gradient step."""

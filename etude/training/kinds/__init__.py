@@ -11,7 +11,7 @@ from typing import Any
 from etude.agent import Agent
 from etude.base.errors import ConfigError
 from etude.multi_agent.by_policy import PolicyAgents
-from etude.replay import OneStepAndNextActions, OneStepAndReturns, WholeReturns
+from etude.replay import OneStepAndNextActions, OneStepAndReturns, ReturnSequences, WholeReturns
 from etude.training.description import Execution
 from etude.training.kinds.episodes import EpisodeLearning, EvolutionStrategiesLearning, GameLearning
 from etude.training.kinds.kind import LearningKind, TrainingContext
@@ -36,6 +36,7 @@ KINDS: tuple[LearningKind, ...] = (
     OffPolicyLearning(), OffPolicySequenceLearning(), NewTransitionLearning(), OfflineToOnlineLearning(),
     OfflineToOnlineLearning("transitions_and_returns", OneStepAndReturns), OfflineLearning(),
     OfflineLearning("returns", WholeReturns), OfflineLearning("transitions_and_next_actions", OneStepAndNextActions),
+    OfflineLearning("return_sequences", ReturnSequences),
     TokenSequenceLearning(), TokenSequenceLearning(pairs=True), OnPolicyLearning(), OnPolicySequenceLearning(),
     LambdaReturnLearning(), UnrollLearning(), ImitationLearning(), AsyncGradientLearning(), EpisodeLearning(),
     GameLearning(), EvolutionStrategiesLearning(),

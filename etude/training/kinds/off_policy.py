@@ -55,7 +55,8 @@ from etude.training.sources import SAMPLER, Sources
 class OfflineLearning(LearningKind):
     """Recorded transitions. Environments are stepped for evaluation only.
 
-    view: made with the discount factor; it reads rows of the ring as a batch.
+    view: made with the discount factor, and, where examples are longer than a step, their length; it reads rows of the
+        ring as a batch.
     """
 
     config: ClassVar[type[Config]] = OfflineConfig
@@ -64,7 +65,7 @@ class OfflineLearning(LearningKind):
     steps_environments = False
     collects_steps = False
 
-    def __init__(self, name: str = "transitions", view: Callable[[float], View] = OneStep):
+    def __init__(self, name: str = "transitions", view: Callable[..., View] = OneStep):
         self.name: str = name
         self._view = view
 
@@ -89,7 +90,9 @@ class OfflineLearning(LearningKind):
 
     def view(self, context: TrainingContext) -> View:
         """Reads rows of the ring as a batch."""
-        return self._view(context.agent.config.gamma)
+        config = context.agent.config
+        lengths = [config.example_length] * (config.example_length > 1)
+        return self._view(config.gamma, *lengths)
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return _OfflineSchedule(config.gradient_steps, config.batch_size)

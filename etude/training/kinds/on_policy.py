@@ -318,6 +318,7 @@ class _EngineActorLearner:
 
     state_size = 0
     acted: Any = None
+    rewarded: Any = None
 
     def __init__(self, engine: Engine, agent: Agent):
         self._engine = engine

@@ -4,12 +4,22 @@ import math
 from typing import Any
 
 import numpy as np
+import slow_losses as slow
+from gymnasium import spaces as gym
 
 
 def outputs(given: Any, network: str, tokens: Any) -> np.ndarray:
     """[L + 1, outputs] of a transformer with one block of two heads before each of the tokens, and after the last."""
-    v = {name.removeprefix(f"{network}."): x for name, x in given.w.items() if name.startswith(f"{network}.")}
-    x = [v["before.dense0.weight"][token] + v["before.dense0.bias"] for token in (0, *tokens)]
+    v = weights_of(given, network)
+    return attended(v, [v["before.dense0.weight"][token] + v["before.dense0.bias"] for token in (0, *tokens)])
+
+
+def weights_of(given: Any, network: str) -> dict[str, np.ndarray]:
+    return {name.removeprefix(f"{network}."): x for name, x in given.w.items() if name.startswith(f"{network}.")}
+
+
+def attended(v: Any, x: list[np.ndarray], context: int = 10**6) -> np.ndarray:
+    """[L, outputs] of the same transformer for L embeddings, of which each sees so many."""
     size, heads = len(x[0]) // 2, []
     parts = [
         np.split(dense(v, "block0.attention.input", normal(v, "block0.attention.input.norm", row)), 3) for row in x
@@ -18,9 +28,10 @@ def outputs(given: Any, network: str, tokens: Any) -> np.ndarray:
         found = []
         for own in (slice(0, size), slice(size, 2 * size)):
             query = turned(parts[t][0][own], t)
-            scores = [query @ turned(parts[s][1][own], s) / math.sqrt(size) for s in range(t + 1)]
+            there = range(max(0, t - context + 1), t + 1)
+            scores = [query @ turned(parts[s][1][own], s) / math.sqrt(size) for s in there]
             share = np.exp(scores) / np.sum(np.exp(scores))
-            found.append(sum(p * parts[s][2][own] for s, p in enumerate(share)))
+            found.append(sum(p * parts[s][2][own] for s, p in zip(there, share, strict=True)))
         heads.append(np.concatenate(found))
     for t in range(len(x)):
         x[t] = x[t] + dense(v, "block0.attention.output", heads[t])
@@ -106,6 +117,33 @@ def of_policy(found: list[Game], c: Any) -> dict[str, float]:
             found, lambda game: np.abs(np.exp(game.now - game.extra("log_prob")) - 1) > c.clip_range
         ),
     }
+
+
+def decision_transformer(given: Any, batch: Any) -> Any:
+    """Chen et al. 2021, algorithm 1: sequences of (the action before, return-to-go, observation), step by step."""
+    c, v, extras = given.c, weights_of(given, "actor.policy"), batch.extras
+    errors, entropies, counted = [], [], extras["mask"].sum()
+    discrete = isinstance(given.action, gym.Discrete)
+    for i, weight in enumerate(batch.weight):
+        x, last, length = [], np.zeros(given.action.n if discrete else 2), len(batch.reward[i])
+        for t in range(length):
+            when = given.net("actor.time", np.eye(c.time_steps)[min(extras["time"][i, t], c.time_steps - 1)])
+            seen = given.see(slow.tree_row(batch.observation, (i, t)))
+            to_go = np.array([extras["return"][i, t] / c.return_scale])
+            for name, value in (("action", last), ("return", to_go), ("observation", seen)):
+                x.append(dense(v, "before.dense0", given.net(f"actor.{name}", value) + when))
+            last = np.eye(len(last))[batch.action[i, t]] if discrete else batch.action[i, t].astype(float)
+        for t, y in enumerate(attended(v, x, c.network.context)[2::3]):
+            if not extras["mask"][i, t]:
+                continue
+            if discrete:
+                policy = slow.Choice(y, slow.tree_row(batch.observation, (i, t))["action_mask"])
+                errors.append(-weight * policy.log_prob(batch.action[i, t]))
+                entropies.append(policy.entropy())
+            else:
+                errors.append(weight * np.mean((np.tanh(y) - batch.action[i, t]) ** 2))
+    metrics = {"policy_entropy": sum(entropies) / counted} if discrete else {}
+    return {"actor": sum(errors) / counted}, {"best_return": extras["best_return"].max(), **metrics}, None
 
 
 def grpo(given: Any, batch: Any) -> Any:

@@ -85,6 +85,8 @@ TRUTH = {
     "td3": slow.td3,
     "rebrac": slow.rebrac,
     "bc on tokens": slow_games.bc,
+    "decision_transformer": slow_games.decision_transformer,
+    "decision_transformer, masked": slow_games.decision_transformer,
     "ilql": slow_games.ilql,
     "ilql, monte carlo": slow_games.ilql,
     "grpo": slow_games.grpo,
