@@ -7,7 +7,7 @@ import numpy as np
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 
 import etude
-from etude.networks import Conv, Mlp, Recurrent
+from etude.networks import Conv, Mlp, Recurrent, Transformer
 
 NUMBERS = Box(-np.inf, np.inf, (3,), np.float64)
 PIXELS = Box(0, 255, (20, 20), np.uint8)
@@ -74,6 +74,16 @@ CASES = {
     ),
     "r2d2": lambda: etude.Run(
         "r2d2", numbers(), network=Recurrent(Mlp((8,)), 8, "lstm"), environments=2, engine="torch"
+    ),
+    "decision_transformer": lambda: etude.Run(
+        "decision_transformer",
+        numbers(BOX),
+        data=etude.record(numbers(BOX), 2),
+        network=Transformer(1, 8, 1, 16, context=9),
+        sequence_length=4,
+        return_scale=1.0,
+        target_return=5.0,
+        engine="torch",
     ),
     "ppo": lambda: etude.Run("ppo", numbers(), normalize_observation=True, **SMALL),
     "ppo box": lambda: etude.Run("ppo", numbers(BOX), normalize_observation=True, **SMALL),

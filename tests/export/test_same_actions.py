@@ -25,8 +25,8 @@ class InNumpy:
         path = run.export(tmp_path / "out")
         self.act_of = {name: load(path / name).act for name in policies_of(run.policy)}
 
-    def act(self, name, observation, info, first):
-        return self.act_of[name](observation, info.get("action_mask"), first)
+    def act(self, name, observation, info, first, reward):
+        return self.act_of[name](observation, info.get("action_mask"), first, reward)
 
 
 class Program:
@@ -41,10 +41,12 @@ class Program:
         self.program_of = {name: self.load(file) for name, file in files.items()}
         self.memory = {name: {each.name: each.zeros(1) for each in own.memory} for name, own in self.policies.items()}
 
-    def act(self, name, observation, info, first):
+    def act(self, name, observation, info, first, reward):
         policy, inputs = self.policies[name], dict(self.memory[name])
         if policy.memory:
             inputs["first"] = np.array([first])
+        if "reward" in [each.name for each in policy.inputs]:
+            inputs["reward"] = np.array([reward], np.float32)
         for each in policy.observed:
             value = info["action_mask"] if each.path is None else observation
             for key in each.path or ():
@@ -91,10 +93,12 @@ class Served:
         self.clients = {name: serving.Client(url) for name, url in urls.items()}
         self.episodes = {}
 
-    def act(self, name, observation, info, first):
+    def act(self, name, observation, info, first, reward):
         client = self.clients[name]
         if first:
             self.episodes[name] = client.start_episode()
+        elif reward:
+            client.log_returns(self.episodes[name], reward)
         return client.get_action(self.episodes[name], http.plain(observation), info.get("action_mask"))
 
     def close(self):
@@ -116,19 +120,20 @@ def check(found, expected, exact):
 
 
 def played(run, episodes=3):
-    """(observations, infos, actions, first) of steps with random actions, each by agent: "" for one."""
+    """(observations, infos, actions, first, reward) of steps with random actions, each by agent: "" for one. Several
+    are told of no reward."""
     env = make_environment(run.environment).env
     several = run.engine.spaces.agents is not None
     env = env.env if several else env.unwrapped
     for episode in range(episodes):
-        observation, info = env.reset(seed=episode)
+        (observation, info), reward = env.reset(seed=episode), 0.0
         for step in range(7):
-            action = run.act(observation, info, first=not step)
-            yield (observation, info, action, not step) if several else (
-                {"": observation}, {"": info}, {"": action}, not step
+            action = run.act(observation, info, first=not step, reward=0.0 if several else reward)
+            yield (observation, info, action, not step, 0.0) if several else (
+                {"": observation}, {"": info}, {"": action}, not step, reward
             )  # fmt: skip
             drawn = {agent: env.action_space(agent).sample() for agent in env.agents} if several else None
-            observation, *_, info = env.step(drawn if several else env.action_space.sample())
+            observation, reward, *_, info = env.step(drawn if several else env.action_space.sample())
 
 
 WAYS = {"numpy": InNumpy, "onnx": InOnnx, "torch": InTorch, "served": Served}
@@ -140,9 +145,9 @@ WAYS = {"numpy": InNumpy, "onnx": InOnnx, "torch": InTorch, "served": Served}
 def test_a_served_an_exported_and_an_evaluated_policy_act_alike(run_of, tmp_path, name, way):
     run = run_of(name)
     policy = WAYS[way](run, tmp_path)
-    for observations, infos, actions, first in played(run):
+    for observations, infos, actions, first, reward in played(run):
         for agent, observation in observations.items():
-            found = policy.act(agent, observation, infos[agent], first)
+            found = policy.act(agent, observation, infos[agent], first, reward)
             check(found, actions[agent], policy.exact)
     if way == "served":
         policy.close()

@@ -13,7 +13,7 @@ from test_ring import LOG_PROB, ring_and_world
 
 from etude.base import trees
 from etude.base.errors import ConfigError
-from etude.replay import Buffer, Ring, Sequences, Uniform
+from etude.replay import Buffer, ReturnSequences, Ring, Sequences, Uniform
 
 
 def runs_of(tree, length: int) -> list[list[tuple]]:
@@ -141,3 +141,23 @@ def test_gamma_is_taken_over():
     view = Sequences(0.5, 3)
     view.adjust({"gamma": 0.7})
     assert view.gamma == 0.7
+
+
+def test_sequences_with_returns_hold_what_is_earned_from_each_step_on():
+    ring = one_episode(3, 2, 4)  # the last one is open
+    rows = ring.locate(np.arange(len(ring)))[None]
+    batch = ReturnSequences(1.0, 3)(ring, rows, np.ones(rows.shape, np.float32))
+    plain = batch_of(ring, Sequences(1.0, 3))
+    reward = ring.reward[rows[0]].tolist()
+    ends = [3, 3, 3, 5, 5, 9, 9, 9, 9]
+    mask = batch.extras["mask"]
+    for i, end in enumerate(ends):
+        count = min(3, end - i)
+        assert mask[0, i].tolist() == [1] * count + [0] * (3 - count)
+        earned = [sum(reward[i + t : end]) for t in range(count)]
+        np.testing.assert_allclose(batch.extras["return"][0, i][:count], earned, rtol=1e-5)
+        assert batch.extras["time"][0, i][:count].tolist() == [(0, 1, 2, 0, 1, 0, 1, 2, 3)[i] + t for t in range(count)]
+    best = max(sum(reward[:3]), sum(reward[3:5]), sum(reward[5:]))
+    np.testing.assert_allclose(batch.extras["best_return"], np.full((1, 9), best), rtol=1e-5)
+    for name in ("action", "reward", "discount", "weight"):
+        np.testing.assert_array_equal(getattr(batch, name), getattr(plain, name))
