@@ -7,6 +7,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from numbers import Number
 from operator import attrgetter
 from typing import Any
 
@@ -65,8 +66,12 @@ class Linear:
         (_, start), (steps, end), *then = points
         return Linear(start, end, steps=steps, then=tuple(then))
 
-    def at(self, step: float, total: int) -> float:
+    def at(self, step: Any, total: int) -> float:
         """The value at a step of a run of `total` steps."""
+        if not isinstance(step, Number):  # an array of a compiled program
+            points = [(0, self.start), (self.steps or max(1.0, self.fraction * total), self.end), *self.then]
+            lines = (((step - a) / (b - a)).clip(0.0, 1.0) * (y - x) for (a, x), (b, y) in pairwise(points))
+            return sum(lines, self.start)
         if self.steps is None:
             return self.start + (self.end - self.start) * min(1.0, step / max(1.0, self.fraction * total))
         before, value = 0, self.start

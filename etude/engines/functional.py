@@ -240,7 +240,7 @@ class FunctionalEngine:
         backend.settle(self.layout)
         self.name: str = backend.name
         self.device: str = backend.device
-        self._noise = loss_noise(seed)
+        self.noise = loss_noise(seed)
         values = backend.put(dict(self.layout.initial))
         zero = {group: np.zeros(self.layout.size(group), np.float32) for group in self.layout.groups}
         # All that a gradient step changes, on the device
@@ -292,7 +292,7 @@ class FunctionalEngine:
     def learn(self, batches: Batch, hyper: dict[str, float]) -> Update:
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
-        noise = self.layout.draw_noise(self._noise, k, n)
+        noise = self.layout.draw_noise(self.noise, k, n)
         inputs = self._inputs(_read(batches), noise, hyper)
         self.held, found, td_error = self._learning.learn(self.held, *inputs)
         errors = None if td_error is None else self.backend.numpy(td_error)
@@ -318,7 +318,7 @@ class FunctionalEngine:
 
     def gradients(self, batch: Batch, hyper: dict[str, float]) -> tuple[Weights, Update]:
         """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
-        noise = self.layout.draw_noise(self._noise, 1, len(batch.weight))
+        noise = self.layout.draw_noise(self.noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
         inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
         gradients, found = self.backend.numpy(self._learning.gradients(self.values(), *inputs))
@@ -355,7 +355,7 @@ class FunctionalEngine:
 
     def state(self) -> dict[str, Any]:
         """Weights, target copies, optimizer moments, counter and generator."""
-        state = {**self.backend.numpy(self.held), "noise": seeding.generator_state(self._noise)}
+        state = {**self.backend.numpy(self.held), "noise": seeding.generator_state(self.noise)}
         return state | {moment: self.layout.parted(state[moment]) for moment in self.layout.moments}
 
     def check_state(self, saved: Stored) -> None:
@@ -365,7 +365,7 @@ class FunctionalEngine:
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         layout = self.layout
-        seeding.restore_generator(self._noise, state["noise"])
+        seeding.restore_generator(self.noise, state["noise"])
         flat = {moment: layout.joined(layout.as_own(state[moment])) for moment in layout.moments}
         self.held = self.backend.put({"values": layout.as_own(state["values"]), **flat})
         self.held["step"] = self.backend.put(np.asarray(state["step"], np.int32))

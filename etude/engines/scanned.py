@@ -4,6 +4,7 @@ one call, of one agent or of several: Lu et al. 2022, arXiv:2210.05639, compile 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -124,10 +125,12 @@ class Scan:
 
 
 class Phases(Scan):
-    """Its programs, and those of whole learning phases on advantages: collect, estimate, take gradient steps.
+    """Its programs, and those of whole learning phases: collect, store or estimate, take gradient steps.
 
-    inputs, of P phases: noise [P, T, N, k] of the explorer, the environment steps of the run [P, T] int32, the rows of
-        minibatches [P, K, n], out of the T * N of a phase, and the hyperparameters that may change [P, H].
+    held: the state of the engine, and the replay on the device, if there is one.
+    inputs, of P phases: noise [P, T, N, k] of the explorer, the environment steps of the run [P, T] int32, the slots
+        [P] int32 of the replay that are written from, the rows of minibatches [P, K, n], the noise of losses
+        [P, K, ...], and the hyperparameters that may change [P, H].
     signs: whether rewards are learned from by their signs. The other arguments are those of `Scan`.
     """
 
@@ -139,41 +142,44 @@ class Phases(Scan):
         self.learn: Any = backend.compile(self._phases)
         self.learn_all: Any = backend.compile(jax.vmap(self._phases, (0, 0, 0, None)))  # of several agents
 
-    def _phases(self, state: Any, carry: Carry, inputs: Any, count: Any) -> Any:
-        """The first `count` of these phases: the state of the engine, the carry, and by phase what `_phase` tells."""
+    def _phases(self, held: Any, carry: Carry, inputs: Any, count: Any) -> Any:
+        """The first `count` of these phases: what is held, the carry, and by phase what `_phase` tells."""
 
-        def phase(number: Any, held: Any) -> Any:
-            state, carry, told = held
-            state, carry, own = self._phase(state, carry, jax.tree.map(lambda leaf: leaf[number], inputs))
-            return state, carry, jax.tree.map(lambda every, one: every.at[number].set(one), told, own)
+        def phase(number: Any, before: Any) -> Any:
+            held, carry, told = before
+            held, carry, own = self._phase(held, carry, jax.tree.map(lambda leaf: leaf[number], inputs))
+            return held, carry, jax.tree.map(lambda every, one: every.at[number].set(one), told, own)
 
         first = jax.tree.map(lambda leaf: leaf[0], inputs)
-        shapes = jax.eval_shape(self._phase, state, carry, first)[2]
+        shapes = jax.eval_shape(self._phase, held, carry, first)[2]
         told = jax.tree.map(lambda own: jnp.zeros((len(inputs[0]), *own.shape), own.dtype), shapes)
-        return jax.lax.fori_loop(0, count, phase, (state, carry, told))
+        return jax.lax.fori_loop(0, count, phase, (held, carry, told))
 
-    def _phase(self, state: Any, carry: Carry, inputs: Any) -> Any:
+    def _phase(self, held: Any, carry: Carry, inputs: Any) -> Any:
         """One phase. It tells the rows [T, N, ...], estimates included; what is acted on next; and the reports."""
-        noise, now, minibatches, scalars = inputs
+        (state, replay), (noise, now, slot, minibatches, drawn, scalars) = held, inputs
         hyper = self._program.hyper(scalars)
         agent = self._layout.bind(state["values"], hyper, acting=True)
         carry, rows = self._scanned(agent, carry, noise, now)
         read = {name: rows[name] for name in ("observation", "action", "extras")}
         read["reward"] = jnp.sign(rows["reward"]) if self._signs else rows["reward"]
-        read["discount"] = jnp.where(rows["terminated"], 0.0, hyper["gamma"])
-        rows["extras"] |= self._estimates(agent, rows, carry, read, hyper["gae_lambda"])
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), read)
+        replay, batch = self._examples(agent, rows, read, carry, hyper, replay, slot)
 
-        def step(state: Any, at: Any, scalars: Any) -> Any:
-            batch = jax.tree.map(lambda leaf: leaf[at], flat) | {"weight": jnp.ones(at.shape, jnp.float32)}
-            state, (summary, _) = self._program.step(state, (batch, {}), scalars)
+        def step(state: Any, inputs: Any, scalars: Any) -> Any:
+            at, drawn = inputs
+            examples = batch(at) | {"weight": jnp.ones(at.shape, jnp.float32)}
+            state, (summary, _) = self._program.step(state, (examples, drawn), scalars)
             return state, summary
 
-        state, summaries = self._backend.scan(step, state, minibatches, scalars)
-        return state, carry, (rows, carry.begun[0], {self._program.reported(): summaries.mean(0)})
+        state, summaries = self._backend.scan(step, state, (minibatches, drawn), scalars)
+        told = rows, carry.begun[0], {self._program.reported(): summaries.mean(0)}
+        return (state, replay), carry, told
 
-    def _estimates(self, agent: Any, rows: Arrays, carry: Carry, read: Arrays, gae_lambda: Any) -> Arrays:
-        """See `replay.Advantages`."""
+    def _examples(
+        self, agent: Any, rows: Arrays, read: Arrays, carry: Carry, hyper: Arrays, replay: Any, slot: Any
+    ) -> tuple[Any, Callable[[Any], Arrays]]:
+        """What is held of a replay, and what makes a batch of rows [n]: those of the phase, with their estimates,
+        which `rows` gets, too; see `replay.Advantages`."""
         truncated, ended = rows["truncated"] & ~rows["terminated"], rows["truncated"] | rows["terminated"]
         flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows["observation"])
         value = agent.value(flat).reshape(ended.shape)
@@ -184,5 +190,50 @@ class Phases(Scan):
 
         following = jnp.concatenate([value[1:], agent.value(carry.begun[0])[None]])
         following = jnp.where(truncated, jax.lax.map(bootstrapped, (truncated, rows["last"])), following)
-        advantage = returns.advantages(read["reward"], read["discount"], value, following, gae_lambda * ~ended)
-        return {"advantage": advantage, "value": value, "return": advantage + value}
+        read["discount"] = jnp.where(rows["terminated"], 0.0, hyper["gamma"])
+        decay = hyper["gae_lambda"] * ~ended
+        advantage = returns.advantages(read["reward"], read["discount"], value, following, decay)
+        rows["extras"] |= {"advantage": advantage, "value": value, "return": advantage + value}
+        examples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), read)
+        return replay, lambda at: jax.tree.map(lambda leaf: leaf[at], examples)
+
+
+class ReplayedPhases(Phases):
+    """The same on transitions of n steps, which a replay on the device holds: by flat row as in `replay.Ring`, of which
+    it is a copy, the observation, action and reward, how the step ended, and the true next observation.
+
+    n: of n-step returns. The other arguments are those of `Phases`.
+    """
+
+    def __init__(self, n: int, *phases: Any):
+        self._n = n
+        super().__init__(*phases)
+
+    def _examples(
+        self, agent: Any, rows: Arrays, read: Arrays, carry: Carry, hyper: Arrays, replay: Any, slot: Any
+    ) -> tuple[Any, Callable[[Any], Arrays]]:
+        """The replay with the rows of the phase, and what makes a batch of its rows [n]; see `replay.NStep`."""
+        (times, count), total = rows["reward"].shape, len(replay["reward"])
+        kind = rows["terminated"] + 2 * rows["truncated"].astype(jnp.uint8)
+        own = {name: read[name] for name in ("observation", "action", "reward")} | {"kind": kind, "last": rows["last"]}
+        written = (slot * count + jnp.arange(times * count)) % total
+        replay = jax.tree.map(
+            lambda held, new: held.at[written].set(new.reshape(-1, *held.shape[1:]).astype(held.dtype)), replay, own
+        )
+
+        def batch(at: Any) -> Arrays:
+            left = (slot + times - at // count) % (total // count)  # rows from each to the newest of its column
+            going, reward, end = jnp.ones(at.shape, bool), jnp.zeros(at.shape, jnp.float32), at
+            discount = jnp.ones(at.shape, jnp.float32)
+            for i in range(self._n):
+                place = (at + i * count) % total
+                going &= i < left
+                reward += jnp.where(going, discount * replay["reward"][place], 0.0)
+                end, kind = jnp.where(going, place, end), replay["kind"][place]
+                discount = jnp.where(going, jnp.where(kind % 2 == 1, 0.0, hyper["gamma"] * discount), discount)
+                going &= kind == 0
+            taken = jax.tree.map(lambda leaf: leaf[at], {name: replay[name] for name in ("observation", "action")})
+            following = jax.tree.map(lambda leaf: leaf[end], replay["last"])
+            return taken | {"reward": reward, "discount": discount, "next_observation": following, "extras": {}}
+
+        return replay, batch

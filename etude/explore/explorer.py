@@ -43,7 +43,7 @@ def check_values(output: Any, explorer: str) -> tuple[np.ndarray, np.ndarray | N
     EnvironmentFault where a mask forbids every action. In plain values minus infinity forbids an action.
     """
     values = output.values if isinstance(output, MaskedValues) else output
-    if not isinstance(values, np.ndarray) or values.ndim != 2:
+    if isinstance(values, tuple) or np.ndim(values) != 2:
         raise ConfigError(
             f"{explorer} chooses by action values [environments, n]; the agent returned {describe(values)}. "
             "For a distribution use Sample or Greedy."

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude import ops
 from etude.base import checks
 from etude.base.data import CLIPPED, LOG_PROB, Choice
 from etude.base.errors import ConfigError
@@ -82,10 +83,11 @@ class GaussianNoise(ClippedNoise, StatelessExplorer):
 def noisy(action: np.ndarray, std: float | np.ndarray, noise: np.ndarray, random: bool) -> Choice:
     """Actions [N, A] plus std times standard normal noise [N, A], clipped to [-1, 1]; or, from the same noise, random
     ones that are uniform there. std: a number, or [N, 1]."""
-    if random:
+    known = isinstance(random, bool | np.bool_)  # not in a compiled program
+    if known and random:
         return Choice(_uniform(noise).reshape(action.shape), {})
-    moved = action + (std * noise).reshape(action.shape)
-    return Choice(np.minimum(np.maximum(moved, -1.0), 1.0), {})
+    moved = ops.clip(action + (std * noise).reshape(action.shape), -1.0, 1.0)
+    return Choice(moved if known else ops.where(random, _uniform(noise).reshape(action.shape), moved), {})
 
 
 class UniformBox(NamedTuple):
@@ -131,12 +133,11 @@ def clipped_log_prob(distribution: Gaussian, action: np.ndarray) -> np.ndarray:
 
 
 _complementary = np.frompyfunc(math.erfc, 1, 1)
-_error_function = np.frompyfunc(math.erf, 1, 1)
 
 
 def _uniform(noise: np.ndarray) -> np.ndarray:
     """Standard normal numbers as numbers that are uniform in [-1, 1]: twice their distribution function, minus 1."""
-    return np.asarray(_error_function(noise * math.sqrt(0.5)), np.float32)
+    return ops.erf(noise * math.sqrt(0.5))
 
 
 def normal_numbers(rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from etude import ops
 from etude.base import checks
 from etude.base.data import Choice
 from etude.base.errors import ConfigError
@@ -110,9 +111,9 @@ def epsilon_greedy(
     """
     action = values.argmax(1)
     exploring = noise[:, 0] < epsilon
-    if exploring.any():
-        action = np.where(exploring, random_actions(noise[:, 1], values.shape[1], free), action)
-    return action
+    if isinstance(exploring, np.ndarray) and not exploring.any():  # a compiled program does not know
+        return action
+    return ops.where(exploring, random_actions(noise[:, 1], values.shape[1], free), action)
 
 
 def epsilon_greedy_distribution(
@@ -131,8 +132,8 @@ def random_actions(noise: np.ndarray, n: int, free: np.ndarray | None) -> np.nda
     """A uniform choice among n actions, or among those that are free."""
     # noise <= 1 - 2**-24: the product is below n in float32 too.
     if free is None:
-        return (noise * n).astype(np.int64)
-    rank = (noise * free.sum(1)).astype(np.int64)
+        return ops.cast(noise * n, "int64")
+    rank = ops.cast(noise * free.sum(1), "int64")
     return (free.cumsum(1) > rank[:, None]).argmax(1)
 
 

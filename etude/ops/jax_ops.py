@@ -23,6 +23,7 @@ exp: Any = jnp.exp
 log: Any = jnp.log
 log1p: Any = jnp.log1p
 expm1: Any = jnp.expm1
+erf: Any = jax.scipy.special.erf
 sin: Any = jnp.sin
 cos: Any = jnp.cos
 sqrt: Any = jnp.sqrt

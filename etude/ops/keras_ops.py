@@ -21,6 +21,7 @@ exp: Any = ops.exp
 log: Any = ops.log
 log1p: Any = ops.log1p
 expm1: Any = ops.expm1
+erf: Any = ops.erf
 sin: Any = ops.sin
 cos: Any = ops.cos
 sqrt: Any = ops.sqrt

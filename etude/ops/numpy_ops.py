@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -76,6 +77,7 @@ def conv(x: np.ndarray, kernel: np.ndarray, stride: int) -> np.ndarray:
 def affine(x: np.ndarray, w: np.ndarray, bias: np.ndarray) -> np.ndarray: return matmul(x, w) + bias
 def pad(x: np.ndarray, n: int) -> np.ndarray: return np.pad(x, ((0, 0), (n, n), (n, n), (0, 0)))
 def relu(x: np.ndarray) -> np.ndarray: return np.maximum(x, _ZERO)
+def erf(x: np.ndarray) -> np.ndarray: return np.frompyfunc(math.erf, 1, 1)(x).astype(np.float32)
 def elu(x: np.ndarray) -> np.ndarray: return np.where(x > 0, x, np.expm1(np.minimum(x, _ZERO)))
 def gelu(x: np.ndarray) -> np.ndarray: return 0.5 * x * (1 + np.tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)))
 def silu(x: np.ndarray) -> np.ndarray: return x * sigmoid(x)

@@ -11,6 +11,7 @@ exp: Any = math.exp
 log: Any = math.log
 log1p: Any = math.log1p
 expm1: Any = math.expm1
+erf: Any = math.erf
 sqrt: Any = math.sqrt
 tanh: Any = math.tanh
 rint: Any = round

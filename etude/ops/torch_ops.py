@@ -22,6 +22,7 @@ exp: Any = torch.exp
 log: Any = torch.log
 log1p: Any = torch.log1p
 expm1: Any = torch.expm1
+erf: Any = torch.erf
 sin: Any = torch.sin
 cos: Any = torch.cos
 sqrt: Any = torch.sqrt

@@ -16,16 +16,17 @@ from etude.base.schedules import all_at
 from etude.base.seeding import RunSeed, generator
 from etude.base.trees import Tree
 from etude.engines.functional import FunctionalEngine
-from etude.engines.scanned import Carry, Phases, Scan
+from etude.engines.scanned import Carry, Phases, ReplayedPhases, Scan
 from etude.envs.actions import Actions
 from etude.envs.functional import FunctionalEnvironment, check_finite_rows, check_functional
 from etude.envs.observations import Observations
 from etude.protocols import Explorer, Weights
-from etude.replay import Buffer
+from etude.replay import Buffer, Ring
+from etude.replay.selectors import shuffled_passes
 from etude.rollout.fragments import InProcess
 from etude.training.learner import Learner, explained_variance
 
-MOST, MOST_STEPS = 16, 2**16  # phases and environment steps of one call
+MOST, MOST_REPLAYED, MOST_STEPS = 16, 64, 2**16  # phases, those from a replay, and environment steps of one call
 LATEST = 2**31 - 1  # the last environment step that schedules of exploration tell from later ones
 
 
@@ -171,23 +172,39 @@ class CompiledRollout(InProcess):
         raise ConfigError("vectorization = 'compiled' collects time steps, no whole episodes. Leave it on auto.")
 
 
+def _on_device(ring: Ring) -> dict[str, Any]:
+    """The rows of a ring as `ReplayedPhases` has them."""
+    rows = ring.oldest(ring.filled)
+    observation, last = ring.pair(rows)
+    held = {"observation": observation, "action": ring.actions(rows), "last": last}
+    found = trees.map(lambda leaf: np.zeros((ring.rows, *leaf.shape[1:]), leaf.dtype), held)
+    trees.put(found, rows, held)
+    return found | {"reward": ring.reward, "kind": ring.kind}
+
+
 @dataclass
 class Call:
     """One call of the program of whole phases: where it began, so that it can be carried out again up to a phase that
-    was not its last; and by phase, what it has told."""
+    was not its last; and by phase, what it has told.
 
-    state: Any  # of the engine
+    drawn: by number of phases, the states of the generators of minibatches and of the noise of losses. version: of the
+    replay on the host, once it has the steps of all phases.
+    """
+
+    held: Any  # the state of the engine, and the replay on the device
     carry: Carry
     generators: list[Any]
-    shuffling: Any
+    drawn: list[tuple[Any, Any]]
     inputs: tuple[Any, ...]
     phases: int
+    version: int
     told: Any = None
 
 
 class FusedRollout(CompiledRollout):
     """Collects and learns, as many phases in one call as there is nothing due between. Each call of `collect` returns
-    the steps of one of them, and leaves its update to `learner.learn_if_due`: events and counts are as without it.
+    the steps of one of them, and leaves its update to `learner.learn_if_due`: events and counts are as without it. What
+    is learned from a replay lies on the device, too; that of the learner has the same rows, and is what is saved.
 
     Until the last phase of a call is taken, the engine is ahead of the run: `settle` takes it back.
     """
@@ -198,49 +215,84 @@ class FusedRollout(CompiledRollout):
     ):  # fmt: skip
         super().__init__(engine, environments, explorer, run_seed)
         self._learner, self._buffer, config = learner, cast(Buffer, learner.replay), learner.agent.config
-        make = functools.partial(Phases, config.clip_reward, *environments.parts)
+        self._replayed = not learner.update_schedule.forgets
+        parts = config.clip_reward, *environments.parts
+        kind: Any = functools.partial(ReplayedPhases, config.n_step) if self._replayed else Phases
+        make = functools.partial(kind, *parts)
         self.program: Phases = engine.program(make, engine.layout.hyper)
-        self._rows: int = config.rollout_length * self.environments
-        self._most = max(1, min(MOST, MOST_STEPS // self._rows))
+        wanted = config.train_every if self._replayed else config.rollout_length * self.environments
+        self._length: int = max(1, wanted // self.environments)  # time steps of a phase
+        self._rows: int = self._length * self.environments
+        if self._replayed and max(wanted, self._rows) % min(wanted, self._rows):
+            raise ConfigError(
+                f"fused = True with train_every = {wanted} and {self.environments} environments; expected one to be a "
+                "multiple of the other."
+            )
+        self._most = max(1, min(MOST_REPLAYED if self._replayed else MOST, MOST_STEPS // self._rows))
         self.call: Call | None = None
         self._taken = 0  # of its phases
+        self._replay: Any = {}  # on the device
+        self._version = -1  # of the replay on the host that has the same rows
 
     def collect(
         self, steps: int, step: int, environments: Any = None, upcoming: int = 0, stride: int | None = None
     ) -> Steps:
         """See `protocols.Rollout`. upcoming: time steps of whole phases between which nothing else happens."""
         if self.call is None and (call := self.request(steps, step, environments, upcoming)) is not None:
-            arguments = call.state, call.carry, call.inputs, call.phases
-            self.answer(call, *self.program.learn(*arguments))
+            self.answer(call, *self.program.learn(call.held, call.carry, call.inputs, call.phases))
         return super().collect(steps, step, environments, 0, stride)
 
     def request(self, steps: int | None, step: int, environments: Any, upcoming: int) -> Call | None:
-        """What to call the program with; None where part of a phase is asked for."""
-        collector, learner, length = self._collector, self._learner, self._rows // self.environments
-        if environments is not None or steps != length or len(learner.replay) or self._ahead is not None:
+        """What to call the program with; None where part of a phase is asked for, or before learning starts."""
+        collector, learner, ring, engine = self._collector, self._learner, self._buffer.ring, self._engine
+        if environments is not None or steps != self._length or self._ahead is not None:
+            return None
+        progress, stored = replace(learner.progress, step=step + self._rows), int(ring.filled[0])
+        due = learner.update_schedule.updates_due(progress, cast(Any, range(self._rows)))
+        even = (ring.filled == stored).all() and (ring.head == ring.head[0]).all()
+        if not due.gradient_steps or due.steps != self._rows or not (even if self._replayed else len(ring) == 0):
             return None
         if learner.measured_by:
             raise ConfigError(f"fused = True: no batches are kept, which {learner.measured_by[0]!r} measures.")
         every, phases = self._everyone, min(self._most, 1 + upcoming // steps)
-        carry = self.opened(np.array(every))
-        generators, shuffling = collector.generators(every), self._buffer.rng.bit_generator.state
-        time = length * phases
-        noise = collector.draw(time, every).reshape(phases, length, self.environments, -1)
-        now = self._now(step, self.environments, time).reshape(phases, length)
-        rows = np.stack([learner.shuffled(self._rows) for _ in range(phases)])
-        hyper, config, total = self._engine.layout.hyper, learner.agent.config, learner.progress.total
-        values = [all_at(config, hyper, step + (i + 1) * self._rows, total, self._rows) for i in range(phases)]
-        scalars = np.array([[own[name] for name in hyper] for own in values], np.float32)
+        carry, time, generators = self.opened(np.array(every)), steps * phases, collector.generators(every)
+        explored = collector.draw(time, every).reshape(phases, steps, self.environments, -1)
+        now = self._now(step, self.environments, time).reshape(phases, steps)
+        heads = int(ring.head[0]) + steps * np.arange(phases)
+        layout, rng, portions = engine.layout, self._buffer.rng, learner.portions(due)
+        drawn, rows, noise = [self._generated()], [], []
+        for head in heads.tolist():  # as the selector and the engine draw
+            stored = min(stored + steps, ring.limit)
+            size, oldest = stored * self.environments, (head + steps - stored) * self.environments
+            own = (
+                [(rng.integers(0, size, (k, due.size)) + oldest) % ring.rows for k in portions]
+                if self._replayed
+                else [shuffled_passes(self._rows, k, due.size, rng) for k in portions]
+            )
+            rows.append(np.concatenate(own))
+            parts = [layout.draw_noise(engine.noise, k, due.size) for k in portions]
+            noise.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
+            drawn.append(self._generated())
+        after, config, total = step + self._rows * np.arange(1, phases + 1), learner.agent.config, progress.total
+        values = [all_at(config, layout.hyper, now, total, self._rows) for now in after.tolist()]
+        scalars = np.array([[own[name] for name in layout.hyper] for own in values], np.float32)
         # Filled up, so that every call has the same shapes
-        inputs = tuple(np.resize(each, (self._most, *each.shape[1:])) for each in (noise, now, rows, scalars))
-        return Call(self._engine.held, carry, generators, shuffling, inputs, phases)
+        given = explored, now, (heads % ring.slots).astype(np.int32), np.stack(rows), trees.stack(noise), scalars
+        inputs = trees.map(lambda each: np.resize(each, (self._most, *each.shape[1:])), given)
+        if self._replayed and self._version != ring.version:
+            self._replay = engine.backend.put(_on_device(ring))
+        held = engine.held, self._replay
+        return Call(held, carry, generators, drawn, inputs, phases, ring.version + phases)
 
-    def answer(self, call: Call, state: Any, carry: Carry, told: Any) -> None:
+    def _generated(self) -> tuple[Any, Any]:
+        return self._buffer.rng.bit_generator.state, self._engine.noise.bit_generator.state
+
+    def answer(self, call: Call, held: Any, carry: Carry, told: Any) -> None:
         """Keep what the program returned. told: by phase, in NumPy or on the device."""
-        self._engine.held = self._engine.backend.put(state)
+        self._engine.held, self._replay = self._engine.backend.put(held)
         self.closed(np.array(self._everyone), carry)
         call.told = self._engine.backend.numpy(told)
-        self.call, self._taken = call, 0
+        self.call, self._taken, self._version = call, 0, call.version
 
     def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
         if (call := self.call) is None:
@@ -248,12 +300,13 @@ class FusedRollout(CompiledRollout):
         number, self._taken = self._taken, self._taken + 1
         self.call = None if self._taken == call.phases else call
         rows, following, reported = trees.rows(call.told, number)
-        own, minibatches = ("advantage", "value", "return"), call.inputs[2][number]
+        minibatches = call.inputs[3][number]
+        own = () if self._replayed else ("advantage", "value", "return")
         estimates = {name: rows["extras"].pop(name).reshape(-1)[minibatches] for name in own}
 
         def learned(hyper: dict[str, float]) -> Update:
             update = self._engine.update(self.program.reports, reported, None, len(minibatches), hyper)
-            explained = explained_variance(estimates)
+            explained = explained_variance(estimates) if estimates else None
             more = {} if explained is None else {"explained_variance": explained}
             return replace(update, metrics=update.metrics | more)
 
@@ -266,12 +319,11 @@ class FusedRollout(CompiledRollout):
         if (call := self.call) is None:
             return
         for i, generated in enumerate(call.generators):
-            self._collector.rewind(i, generated, self._taken * self._rows // self.environments)
-        self._buffer.rng.bit_generator.state = call.shuffling
-        for _ in range(self._taken):
-            self._learner.shuffled(self._rows)
-        state, carry, _ = self.program.learn(call.state, call.carry, call.inputs, self._taken)
-        self._engine.held, self.call = state, None
+            self._collector.rewind(i, generated, self._taken * self._length)
+        rng, noise = call.drawn[self._taken]
+        self._buffer.rng.bit_generator.state, self._engine.noise.bit_generator.state = rng, noise
+        (state, _), carry, _ = self.program.learn(call.held, call.carry, call.inputs, self._taken)
+        self._engine.held, self.call, self._version = state, None, -1
         self.closed(np.array(self._everyone), carry)
 
     def state(self) -> dict[str, Any]:
@@ -288,11 +340,11 @@ class FusedRollout(CompiledRollout):
                 and rollout.call is None
                 and (call := rollout.request(*asked)) is not None
             ):
-                key = rollout.program, call.phases, *(array.shape for array in call.inputs)
+                key = rollout.program, call.phases, *(array.shape for array in trees.leaves(call.inputs))
                 alike.setdefault(key, []).append((rollout, call))
         for (program, phases, *_), group in alike.items():
             filled = group + group[-1:] * ((1 << (len(group) - 1).bit_length()) - len(group))  # few sizes are compiled
-            parts = trees.stack([(call.state, call.carry, call.inputs) for _, call in filled])
+            parts = trees.stack([(call.held, call.carry, call.inputs) for _, call in filled])
             found = trees.map(np.asarray, program.learn_all(*parts, phases))
             for i, (rollout, call) in enumerate(group):
                 rollout.answer(call, *trees.rows(found, i))

@@ -40,7 +40,7 @@ class Execution:
     workers: int = 0  # worker processes that collect; 0: this process
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # native: one simulator for all of a process; compiled: one program
-    fused: bool = False  # compiled on-policy runs: many learning phases in one call, with the same numbers and events
+    fused: bool = False  # compiled runs: many learning phases in one call, with the same numbers and events
     replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes

@@ -31,7 +31,6 @@ from etude.multi_agent.joint import ACTIVE, acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import Buffer, Prioritised, RecordedTerms
-from etude.replay.selectors import shuffled_passes
 from etude.rewrite import Rewriters
 from etude.rollout.rows import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
@@ -262,7 +261,7 @@ class Learner:
         adjusted: tuple[Adjusted, ...] = ()
         batches: Any = None
         ahead, self.ahead = self.ahead, None
-        for k in self._portions(due) if ahead is None else [due.gradient_steps]:
+        for k in self.portions(due) if ahead is None else [due.gradient_steps]:
             if ahead is not None:
                 update = ahead(hyper)
             else:
@@ -301,17 +300,10 @@ class Learner:
             self._draw_noise(due)
         return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted)
 
-    def _portions(self, due: UpdatesDue) -> list[int]:
+    def portions(self, due: UpdatesDue) -> list[int]:
         """Of how many of the gradient steps batches are drawn at once: of few different numbers, which are compiled."""
         most = max(1, BATCH_BYTES // (due.size * self._example_bytes))
         return [min(most, due.gradient_steps - done) for done in range(0, due.gradient_steps, most)]
-
-    def shuffled(self, rows: int) -> np.ndarray:
-        """The minibatches [K, n] that `Epochs` draws for the learning phase after so many rows, which are all."""
-        stored: Any = range(rows)
-        due, replay = self.update_schedule.updates_due(self.progress, stored), self.replay
-        assert isinstance(replay, Buffer)
-        return np.concatenate([shuffled_passes(rows, k, due.size, replay.rng) for k in self._portions(due)])
 
     def _reset(self, count: int) -> None:
         """Start again from other weights, and from an optimizer that has seen nothing. Nikishin et al. 2022, The

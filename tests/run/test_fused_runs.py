@@ -9,12 +9,13 @@ import pytest
 
 import etude
 from etude import ops
-from etude.algorithms import PPOConfig, RecurrentPPOConfig
+from etude.algorithms import DQNConfig, PPOConfig, RecurrentPPOConfig, SACConfig, TD3Config
 from etude.base.errors import ConfigError
 from etude.base.events import Collected, Evaluated, Learned, Saved
 from etude.base.schedules import Linear
 from etude.base.spaces import Box
 from etude.envs.functional import FunctionalEnvironment
+from etude.networks import Mlp
 from etude.report.records import read_records
 from etude.training.compiled import FusedRollout
 from etude.tuning import GridSearch, SerialExecutor, TrialTraining
@@ -68,11 +69,29 @@ def assert_same_weights(run, other, atol=0.0):
         np.testing.assert_allclose(value, weights[name], atol=atol, rtol=0)
 
 
-@pytest.mark.parametrize("case", ["ppo", "continuous"])
+# The replay is full after 400 steps, so that rows are overwritten
+REPLAYED = {
+    "network": Mlp((16, 16)),
+    "buffer_size": 400,
+    "train_every": 16,
+    "gradient_steps": 3,
+    "batch_size": 24,
+    "learning_starts": 200,
+}
+
+
+@pytest.mark.parametrize("case", ["ppo", "continuous", "sac", "td3"])
 def test_events_come_at_the_same_steps_with_the_same_numbers(case, tmp_path):
     given = {
         "ppo": {},
         "continuous": {"env": Drift, "config": PPOConfig(rollout_length=16, clip_reward=True, epochs=2, **PLAIN)},
+        "sac": {"algorithm": "sac", "env": Drift, "config": SACConfig(clip_reward=True, **REPLAYED)},
+        # Fewer steps in a phase than there are environments; random actions, and losses that come late
+        "td3": {
+            "algorithm": "td3",
+            "env": Drift,
+            "config": TD3Config(**{**REPLAYED, "train_every": 2, "gradient_steps": 1}, random_steps=300),
+        },
     }[case]
     own, theirs = (made(fused, run_dir=tmp_path / str(fused), **given) for fused in (True, False))
     both = [
@@ -86,20 +105,24 @@ def test_events_come_at_the_same_steps_with_the_same_numbers(case, tmp_path):
     assert_alike(*(list(run.steps(PHASE * 2)) for run in (own, theirs)))
 
 
-def test_a_call_that_is_left_in_its_middle_is_taken_back_to_the_last_event(tmp_path):
-    whole, left, stopped = (made() for _ in range(3))
+@pytest.mark.parametrize("algorithm", ["ppo", "sac"])
+def test_a_call_that_is_left_in_its_middle_is_taken_back_to_the_last_event(algorithm, tmp_path):
+    config = SACConfig(**{**REPLAYED, "train_every": PHASE, "learning_starts": 0})
+    given = {"algorithm": "sac", "env": Drift, "config": config} if algorithm == "sac" else {}
+    whole, left, stopped = (made(**given) for _ in range(3))
     expected = list(whole.steps(PHASE * 6, schedule=LONG))
     seen = list(itertools.islice(left.steps(PHASE * 6, schedule=LONG), 8))  # Started, ... Learned, Collected
     assert left.step < PHASE * 6
-    alone = made()
+    alone = made(**given)
     list(alone.steps(left.step, schedule=LONG))
     for event in stopped.steps(PHASE * 6, schedule=LONG):
         if isinstance(event, Learned) and event.step == left.step:
             stopped.save(tmp_path / "run")
             stopped.stop()
     assert stopped.step == left.step
-    loaded = etude.load(tmp_path / "run")
-    unfused = etude.load(tmp_path / "run", execution=etude.Execution(vectorization="compiled"))
+    env = given.get("env")
+    loaded = etude.load(tmp_path / "run", env=env)
+    unfused = etude.load(tmp_path / "run", env=env, execution=etude.Execution(vectorization="compiled"))
     for run in (left, stopped, loaded):
         assert_same_weights(run, alone)
     rest = list(loaded.steps(PHASE * 12 - loaded.step, schedule=LONG))
@@ -116,13 +139,30 @@ REFUSED = {
     "rewrite": {"rewrite": lambda steps: steps},
     "advantage_sequences": {"algorithm": "recurrent_ppo", "config": RecurrentPPOConfig(**PLAIN)},
     "value_normaliser.moments": {"config": PPOConfig(normalize_value=True, **PLAIN)},
+    "leave priorities": {"algorithm": "dqn", "config": DQNConfig(priority_exponent=0.6)},
+    "reset_every": {"algorithm": "dqn", "config": DQNConfig(reset_every=100)},
+    "expected one to be a multiple": {"algorithm": "dqn", "config": DQNConfig(train_every=12)},
 }
 
 
 @pytest.mark.parametrize("named", REFUSED)
 def test_what_does_not_fit_is_refused_by_name(named):
-    with pytest.raises(ConfigError, match=f"fused = True: .*{named}"):
+    with pytest.raises(ConfigError, match=f"fused = True.*{named}"):
         made(**REFUSED[named]).train(64)
+
+
+def test_a_run_goes_on_with_other_environments_and_from_an_unfused_one(tmp_path):
+    config = DQNConfig(n_step=3, **REPLAYED)
+    made(False, algorithm="dqn", config=config, run_dir=tmp_path / "run").train(600)
+    found = []
+    for fused in (True, False):
+        execution = etude.Execution(vectorization="compiled", fused=fused)
+        for environments in (8, 4):
+            run = etude.load(tmp_path / "run", execution=execution, environments=environments)
+            run.train(640)
+            found.append(run)
+    assert_same_weights(found[0], found[2], 1e-6)
+    assert_same_weights(found[1], found[3], 1e-6)
 
 
 def test_it_goes_with_compiled_rollouts_alone():

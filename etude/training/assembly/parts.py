@@ -20,6 +20,7 @@ from etude.envs import Translation, action_space_of
 from etude.explore.explorer import with_log_prob
 from etude.offline.loading import load_data
 from etude.protocols import Engine, Explorer, ProcessGroup, Replay, Rollout
+from etude.replay import Buffer, NStep, OneStep, Uniform
 from etude.training.assembly import exploration
 from etude.training.assembly.agents import check_collects_steps, fitted, takes_data
 from etude.training.assembly.described import agents_for
@@ -101,9 +102,16 @@ def run_parts(made: RunDescription) -> RunParts:
 def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, explorer: Explorer) -> Rollout:
     """Of a run; ConfigError, which names it, where something of the run does not fit into its program."""
     engine: Any = context.engine
-    agent, config, layout, name = context.agent, context.agent.config, engine.layout, type(context.agent).__name__
+    config, layout, name = context.agent.config, engine.layout, type(context.agent).__name__
     reasons = {
-        f"{name} learns from {kind.name}": kind.name != "advantages" or not isinstance(learner, Learner),
+        f"{name} learns from {kind.name}": kind.name not in ("advantages", "transitions")
+            or not isinstance(learner, Learner),
+        "it samples a replay of transitions uniformly: leave priorities, hindsight and data out":
+            kind.name == "transitions" and not (
+                isinstance(replay := learner.replay, Buffer) and type(replay.selector) is Uniform
+                and type(replay.view) in (OneStep, NStep)
+            ),
+        "networks are reset between phases: leave reset_every out": getattr(config, "reset_every", None) is not None,
         "running moments normalise observations, and follow each rollout: set normalize_observation = False":
             config.normalize_observation,
         "a running scale normalises rewards: set normalize_reward = False": config.normalize_reward,
@@ -112,7 +120,7 @@ def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, e
             bool(context.setup.rewrite),
         "a loss reads recorded data": bool(context.terms),
         f"{', '.join(layout.untrained)} would change between phases, by no gradient": bool(layout.untrained),
-        "layers or losses draw noise": bool(layout.noisy or agent.noise or agent.batch_noise),
+        "layers draw noise": bool(layout.noisy),
     }  # fmt: skip
     if reason := next((text for text, holds in reasons.items() if holds), None):
         raise ConfigError(f"fused = True: {reason}; or leave fused off.")

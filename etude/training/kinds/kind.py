@@ -426,7 +426,9 @@ def compiled_environment(kind: LearningKind, context: TrainingContext, explorer:
         f"engine = {engine.name!r}, not jax": engine.name != "jax",
         "it is for one process and one device": bool(setup.workers or setup.devices) or context.group is not None,
         f"{type(context.agent).__name__} learns from {kind.name}": not kind.compiles,
-        f"it cannot call {explorer!r}": not (isinstance(explorer, Sample) and context.engine.spaces.agents is None),
+        "actors compute priorities: set actor_priorities = False": context.actor_priorities,
+        f"it cannot call {explorer!r}": not isinstance(explorer, Sample | EpsilonGreedy | GaussianNoise)
+        or engine.spaces.agents is not None,
     }
     if reason := next((text for text, holds in reasons.items() if holds), None):
         raise ConfigError(f"vectorization = 'compiled': {reason}. Leave it on auto, or use loop.")

@@ -158,6 +158,7 @@ class OffPolicyLearning(LearningKind):
     takes_data = True
     replays_data = True
     shares_replay = True
+    compiles = True
     adjusts: ClassVar[tuple[str, ...]] = ("buffer_size",)
 
     def replay(self, context: TrainingContext) -> Replay:
