@@ -38,6 +38,7 @@ COMMON = (
 )  # fmt: skip
 PHASES = {64: 32, 1_024: 8, 4_096: 4}  # of a turn, by environments
 ON_CPU = {64: 16, 1_024: 2, 4_096: 1}
+REPLAYED = {4: (1, 4_096), 64: (8, 16_384), 1_024: (64, 65_536)}  # environments: steps per gradient step, and of a turn
 AGENTS = (1, 32, 256, 2_048)
 LARGEST = max(AGENTS)
 SWEPT = 8_192  # steps of each agent in one call of the program
@@ -165,6 +166,39 @@ def fused(n: int, phases: int, options: Any, keep: Keep) -> Measure:
     return measured
 
 
+def replayed(n: int, options: Any, keep: Keep) -> Measure:
+    """Environment steps a second of DQN on CartPole, from a replay on the device and from the one in NumPy."""
+    import etude
+    from etude.algorithms import DQNConfig
+
+    every, steps = REPLAYED[n]
+    config, schedule = DQNConfig(train_every=n, gradient_steps=n // every), etude.Schedule(total=10**8)
+
+    def trains(env: str, **given: Any) -> Callable[[], Any]:
+        execution = etude.Execution(device=options.device, **given)
+        run = etude.Run("dqn", env, config=config, engine="jax", environments=n, execution=execution)
+        run.train(max(n, 1_000), schedule=schedule)  # up to where learning starts
+        return lambda: run.train(steps, schedule=schedule)
+
+    fixed = {"vectorization": "compiled"}
+    compared = {
+        "fused": trains(compiled.WAYS["fused"], fused=True, **fixed),
+        "compiled": trains(compiled.WAYS["fused"], **fixed),
+        "gymnasium": trains(compiled.WAYS["gymnasium"]),
+    }
+    for function in compared.values():
+        function()
+
+    def measured(keep: Keep) -> None:
+        found = timed(compared, min(FEW, options.turns), 0.0)
+        row: dict[str, Any] = {"steps per gradient step": every}
+        row["steps_per_second"] = {who: measure.summary([steps / s for s in each]) for who, each in found.items()}
+        row |= {f"fused / {who}": measure.ratio(found[who], found["fused"]) for who in ("compiled", "gymnasium")}
+        keep(f"{n} environments", row | {"memory": memory()})
+
+    return measured
+
+
 def many(agents: int, options: Any, keep: Keep) -> Measure:
     """The program of so many agents, of 8 environments each: with its inputs on the device, and from NumPy to NumPy."""
     import jax
@@ -182,7 +216,7 @@ def many(agents: int, options: Any, keep: Keep) -> Measure:
     due: Any = next(event for event in run.steps(1_000_000) if isinstance(event, CollectionDue))
     rollout, asked = due.rollout, (due.steps, due.step, due.environments, due.upcoming)
     call = rollout.request(*asked)
-    one = trees.map(np.asarray, (call.state, call.carry, call.inputs))
+    one = trees.map(np.asarray, (call.held, call.carry, call.inputs))
     stacked = trees.map(lambda leaf: np.repeat(leaf[None], agents, 0), one)
     stacked[1].seed[:] = np.arange(8 * agents, dtype=np.uint32).reshape(agents, 8)
     steps = agents * call.phases * due.steps * 8
@@ -282,6 +316,7 @@ def parts() -> dict[str, Callable[[Any, Keep], Measure]]:
         for i in range(SIDE_BY_SIDE)
     }
     found |= {f"fused-{n}": functools.partial(fused, n, phases) for n, phases in PHASES.items()}
+    found |= {f"replayed-{n}": functools.partial(replayed, n) for n in REPLAYED}
     found |= {f"many-{agents}": functools.partial(many, agents) for agents in AGENTS}
     found |= {f"sweep-{agents}": functools.partial(sweep, agents) for agents in AGENTS}
     found["transfers"] = transfers
@@ -291,7 +326,8 @@ def parts() -> dict[str, Callable[[Any, Keep], Measure]]:
         found[f"devices-small-{framework}"] = functools.partial(devices, framework, SMALL)
         found[f"devices-large-{framework}"] = functools.partial(devices, framework, LARGE | IMAGES)
     found["steps-torch"] = functools.partial(learning, "torch", wanted)
-    return found | {f"fused-cpu-{n}": functools.partial(fused, n, phases) for n, phases in ON_CPU.items()}
+    found |= {f"fused-cpu-{n}": functools.partial(fused, n, phases) for n, phases in ON_CPU.items()}
+    return found | {f"replayed-cpu-{n}": functools.partial(replayed, n) for n in REPLAYED}
 
 
 def of_part(name: str, options: Any) -> None:
