@@ -21,7 +21,7 @@ from etude.envs.actions import Actions
 from etude.envs.functional import FunctionalEnvironment, check_finite_rows, check_functional
 from etude.envs.observations import Observations
 from etude.protocols import Explorer, Weights
-from etude.replay import Buffer, Ring
+from etude.replay import Buffer
 from etude.replay.selectors import shuffled_passes
 from etude.rollout.fragments import InProcess
 from etude.training.learner import Learner, explained_variance
@@ -172,16 +172,6 @@ class CompiledRollout(InProcess):
         raise ConfigError("vectorization = 'compiled' collects time steps, no whole episodes. Leave it on auto.")
 
 
-def _on_device(ring: Ring) -> dict[str, Any]:
-    """The rows of a ring as `ReplayedPhases` has them."""
-    rows = ring.oldest(ring.filled)
-    observation, last = ring.pair(rows)
-    held = {"observation": observation, "action": ring.actions(rows), "last": last}
-    found = trees.map(lambda leaf: np.zeros((ring.rows, *leaf.shape[1:]), leaf.dtype), held)
-    trees.put(found, rows, held)
-    return found | {"reward": ring.reward, "kind": ring.kind}
-
-
 @dataclass
 class Call:
     """One call of the program of whole phases: where it began, so that it can be carried out again up to a phase that
@@ -280,7 +270,12 @@ class FusedRollout(CompiledRollout):
         given = explored, now, (heads % ring.slots).astype(np.int32), np.stack(rows), trees.stack(noise), scalars
         inputs = trees.map(lambda each: np.resize(each, (self._most, *each.shape[1:])), given)
         if self._replayed and self._version != ring.version:
-            self._replay = engine.backend.put(_on_device(ring))
+            rows = ring.oldest(ring.filled)
+            observation, last = ring.pair(rows)
+            read = {"observation": observation, "action": ring.actions(rows), "last": last}
+            copied = trees.map(lambda leaf: np.zeros((ring.rows, *leaf.shape[1:]), leaf.dtype), read)
+            trees.put(copied, rows, read)
+            self._replay = engine.backend.put(copied | {"reward": ring.reward, "kind": ring.kind})
         held = engine.held, self._replay
         return Call(held, carry, generators, drawn, inputs, phases, ring.version + phases)
 
