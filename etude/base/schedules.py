@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from numbers import Number
 from operator import attrgetter
 from typing import Any
 
@@ -68,7 +67,7 @@ class Linear:
 
     def at(self, step: Any, total: int) -> float:
         """The value at a step of a run of `total` steps."""
-        if not isinstance(step, Number):  # an array of a compiled program
+        if not isinstance(step, int | float | np.number):  # an array of a compiled program
             points = [(0, self.start), (self.steps or max(1.0, self.fraction * total), self.end), *self.then]
             lines = (((step - a) / (b - a)).clip(0.0, 1.0) * (y - x) for (a, x), (b, y) in pairwise(points))
             return sum(lines, self.start)

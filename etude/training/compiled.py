@@ -270,14 +270,15 @@ class FusedRollout(CompiledRollout):
         given = explored, now, (heads % ring.slots).astype(np.int32), np.stack(rows), trees.stack(noise), scalars
         inputs = trees.map(lambda each: np.resize(each, (self._most, *each.shape[1:])), given)
         if self._replayed and self._version != ring.version:
-            rows = ring.oldest(ring.filled)
-            observation, last = ring.pair(rows)
-            read = {"observation": observation, "action": ring.actions(rows), "last": last}
+            held = ring.oldest(ring.filled)
+            observation, last = ring.pair(held)
+            read = {"observation": observation, "action": ring.actions(held), "last": last}
             copied = trees.map(lambda leaf: np.zeros((ring.rows, *leaf.shape[1:]), leaf.dtype), read)
-            trees.put(copied, rows, read)
+            trees.put(copied, held, read)
             self._replay = engine.backend.put(copied | {"reward": ring.reward, "kind": ring.kind})
-        held = engine.held, self._replay
-        return Call(held, carry, generators, drawn, inputs, phases, ring.version + phases)
+
+        state = engine.held, self._replay
+        return Call(state, carry, generators, drawn, inputs, phases, ring.version + phases)
 
     def _generated(self) -> tuple[Any, Any]:
         return self._buffer.rng.bit_generator.state, self._engine.noise.bit_generator.state
