@@ -55,9 +55,11 @@ def test_every_hyperparameter_of_an_algorithm_is_an_option_with_its_default(name
     assert options.set == default
     network = "network.actor" if isinstance(default.network, ActorCritic) else "network"
     network += ".before" if isinstance(default.network, Transformer) else ""
-    changed = parse(with_hyperparameters(name), ["--set.gamma", "0.5", f"--set.{network}.widths", "8", "9"], "try").set
+    changed = parse(
+        with_hyperparameters(name), ["--set.learning-rate", "0.5", f"--set.{network}.widths", "8", "9"], "try"
+    ).set
     spec = actor_of(changed.network)
-    assert (changed.gamma, getattr(spec, "widths", layers_of(spec).widths)) == (0.5, (8, 9))
+    assert (changed.learning_rate, getattr(spec, "widths", layers_of(spec).widths)) == (0.5, (8, 9))
     assert type(changed) is type(default)
 
 
