@@ -78,6 +78,8 @@ TABLE = (
     Row("crossq", "HalfCheetah-v5", 6_069),  # SAC's mean
     Row("crossq", "Hopper-v5", None),
     Row("crossq", "Walker2d-v5", None),
+    Row("sac", "Hopper-v5", None),
+    Row("sac", "Walker2d-v5", None),
     Row("discrete_sac", "CartPole-v1", 475),
     Row("dqn", "MountainCar-v0", -105),
     Row("ppo", "Acrobot-v1", -90),
