@@ -221,7 +221,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming: Trimming = Trimming(options.first(*self.regime.windows), options.clearing_freq)
+        self.trimming: Trimming = self.regime.trimming(options)
 
     def count_of(self, name: str) -> int | None:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -289,8 +289,7 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += 1
             before = len(self.buffer)
-            if self.regime.drop is not None:
-                self.regime.drop(self.buffer, self.options)
+            self.regime.after_target_update(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:

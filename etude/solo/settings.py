@@ -303,6 +303,15 @@ class Regime(NamedTuple):
     windows: tuple[str, ...] = WINDOWS
     drop: Callable[[Buffer, Options], None] | None = None
 
+    def trimming(self, options: Options) -> Trimming:
+        """What is dropped when transitions are stored."""
+        return Trimming(options.first(*self.windows), options.clearing_freq)
+
+    def after_target_update(self, buffer: Buffer, options: Options) -> None:
+        """Drop what belongs to the policy before."""
+        if self.drop is not None:
+            self.drop(buffer, options)
+
 
 def regime_of(settings: Settings) -> Regime:
     """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
