@@ -93,7 +93,11 @@ def _run(given: list[str]) -> int:
     except EtudeError as error:
         if debug:
             traceback.print_exc()
-        text = _with_command(error, given) if isinstance(error, UntrustedError) else error.with_options
+        text = error.with_options
+        if isinstance(error, UntrustedError):  # what was refused, with the command that goes on
+            options = [shlex.join([f"--{name.replace('_', '-')}", value]) for name, value in error.again.items()]
+            again = f" Or give it yourself: {' '.join(options)}" if options else ""
+            text = f"{error.reason} If you trust it: {shlex.join(['etude', *given, '--trust'])}{again}"
         complain(f"etude: {text}")
         return USAGE_ERROR
     except OSError as error:
@@ -104,13 +108,6 @@ def _run(given: list[str]) -> int:
     except KeyboardInterrupt:
         complain("etude: interrupted.")
         return INTERRUPTED
-
-
-def _with_command(error: UntrustedError, given: list[str]) -> str:
-    """What was refused, with the command that goes on."""
-    options = [shlex.join([f"--{name.replace('_', '-')}", value]) for name, value in error.again.items()]
-    again = f" Or give it yourself: {' '.join(options)}" if options else ""
-    return f"{error.reason} If you trust it: {shlex.join(['etude', *given, '--trust'])}{again}"
 
 
 def _too_few_descriptors() -> str:

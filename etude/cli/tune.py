@@ -72,8 +72,11 @@ def tune(arguments: Sequence[str]) -> int:
 
     base = config_for(algorithm, env) if config is None else config
     given = {name: getattr(options, name) for name in OF_STUDY}
+    search: Any = None if options.search == "auto" else tuning.RandomSearch()
+    if options.search not in ("auto", "random"):
+        search = tuning.OptunaSearch(options.search)
     study = tuning.Study(
-        algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=_search(options),
+        algorithm, env, _space(options, base), config=config, scheduler=_scheduler(options), search=search,
         jobs=executor(options.jobs, options.devices, options.ray), data=data_sources(options.data),
         training=tuning.TrialTraining(**{name: getattr(options, name) for name in OF_TRIALS}), **given,
         **run_arguments(options, "ray", "devices"),
@@ -168,12 +171,6 @@ def _scheduler(options: Any) -> Any:
     if options.scheduler == "median":
         return tuning.MedianStopping(options.every)
     return tuning.PBT(options.every) if options.scheduler == "pbt" else None
-
-
-def _search(options: Any) -> Any:
-    if options.search == "auto":
-        return None
-    return tuning.RandomSearch() if options.search == "random" else tuning.OptunaSearch(options.search)
 
 
 USAGE = "find lr|optimizer ALGORITHM ENV"

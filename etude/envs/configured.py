@@ -17,7 +17,7 @@ from gymnasium.vector.utils import batch_space
 
 from etude.base import trees
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Dict, Origins, Space, describe, leaves, parts
+from etude.base.spaces import ACTION_MASK, Dict, Origins, describe, leaves, parts
 from etude.base.trees import Tree
 from etude.envs.observations import is_text
 
@@ -218,20 +218,17 @@ def stacked(frames: Frames) -> Tree:
     return trees.stack(list(frames))
 
 
-def stacked_space(space: Space, count: int) -> Space:
-    """The space of `stacked` observations of a space."""
-    if isinstance(space, Dict) and ACTION_MASK in space.spaces:
-        return Dict({key: part if key == ACTION_MASK else batch_space(part, count) for key, part in parts(space)})
-    return batch_space(space, count)
-
-
 class FrameStack(gym.Wrapper[Any, Any, Any, Any]):
     """An environment of one agent that shows its last `count` frames; an episode begins with its first one repeated."""
 
     def __init__(self, env: gym.Env[Any, Any], count: int):
         super().__init__(env)
         self.count = count
-        self.observation_space = stacked_space(env.observation_space, count)
+        space = env.observation_space
+        self.observation_space = batch_space(space, count)
+        if isinstance(space, Dict) and ACTION_MASK in space.spaces:
+            each = {key: part if key == ACTION_MASK else batch_space(part, count) for key, part in parts(space)}
+            self.observation_space = Dict(each)
         self._frames: Frames = ()
 
     def reset(self, **kwargs: Any) -> Any:

@@ -158,8 +158,12 @@ class NativeEnvironments(NotingEnvironments):
         self, ended: np.ndarray, observation: Any, infos: dict[str, Any]
     ) -> tuple[dict[int, Tree], Any, dict[str, Any]]:
         """The final observations by position, and the observations and infos of all with the next episodes begun."""
-        positions = np.flatnonzero(ended).tolist()
-        final = {i: self._final(i, *self._last(i, observation, infos)) for i in positions}
+        final = {}
+        for i in np.flatnonzero(ended).tolist():
+            try:
+                final[i] = self._layout.observations.gather_final(*self._last(i, observation, infos))
+            except Mismatch as problem:
+                raise self._where(i).mismatch(problem) from None
         if not self._same_step:
             try:
                 observation, fresh = self._restart(self._simulator, ended)
@@ -180,12 +184,6 @@ class NativeEnvironments(NotingEnvironments):
             )
         last = infos["final_obs"]
         return trees.rows(last, i) if isinstance(last, dict | tuple) else last[i], _row(infos.get("final_info", {}), i)
-
-    def _final(self, i: int, last: Any, info: dict[str, Any]) -> Tree:
-        try:
-            return self._layout.observations.gather_final(last, info)
-        except Mismatch as problem:
-            raise self._where(i).mismatch(problem) from None
 
     def _observe(self, observation: Any, infos: dict[str, Any]) -> Tree:
         try:

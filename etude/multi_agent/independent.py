@@ -47,22 +47,17 @@ class Independent(MultiAgent):
             own = self.built[policy] = copy.copy(self.prototype)
             own.config = dataclasses.replace(self.config, normalize_observation=False)  # done here, for all of them
             own.before_build()
-            own.build(make, self.policy_spaces(spaces, policy))
+            names = self.driven[policy]
+            one = spaces.agents[names[0]]  # all agents of a policy have the same spaces
+            own.build(make, Spaces(self.policy_space(one.observation, names), one.action))
             self.give(policy, parts_of(own))
             for name in parts_of(own):
                 put_part(own, name, None)  # `_of` gives it those that this agent is bound to
-            many = len(self.driven[policy])
+            many = len(names)
             self.noise.update({f"{policy}.{name}": (many, *shape) for name, shape in own.noise.items()})
             self.batch_noise.update({f"{policy}.{name}": shape for name, shape in own.batch_noise.items()})
             self.trained_every.update({f"{policy}.{name}": field for name, field in own.trained_every.items()})
             self.trust_regions |= {f"{policy}.{name}" for name in own.trust_regions}
-
-    def policy_spaces(self, spaces: Spaces, policy: str) -> Spaces:
-        """What the agents of a policy have in common."""
-        assert spaces.agents is not None
-        names = self.policies.driven(spaces.agents)[policy]
-        own = spaces.agents[names[0]]
-        return Spaces(self.policy_space(own.observation, names), own.action)
 
     def act(self, observation: Tree) -> tuple[Any, ...]:
         return tuple(self._by_agent(observation, lambda agent, seen: agent.act(seen)))

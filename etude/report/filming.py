@@ -26,8 +26,8 @@ from etude.envs.adapter import task_data
 from etude.report.pictures import in_notebook
 from etude.report.terminal import printable
 from etude.rollout.actor import SingleEpisode
-from etude.training.assembly.exploration import best_for
 from etude.training.callbacks import Callback, as_list
+from etude.training.kinds.by_policy import best_explorer
 
 
 def has_display() -> bool:
@@ -251,7 +251,7 @@ def _episodes(
     """Episodes to play, each with its steps."""
     actor, left = run.actor(), max_steps
     for number in range(episodes):
-        episode = SingleEpisode(environment, actor, best_for(run.agent, environment.spaces), seed + number)
+        episode = SingleEpisode(environment, actor, best_explorer(run.agent, environment.spaces), seed + number)
         yield episode, episode.steps(left)
         left -= episode.length
 

@@ -373,7 +373,8 @@ class PolicyServer:
                 seen = trees.map(lambda leaf: leaf[None], last)
             else:
                 seen = self._observations.gather([observation], [info])
-        post = Post("end" if kind == "end" else "act", name, seen, reward, convert=self._plain_action)
+        post = Post("end" if kind == "end" else "act", name, seen, reward)
+        post.convert = lambda action: http.plain(self._actions.each(action)[0])
         if kind == "log_action":
             post.action = http.action_of(action_space, body.get("action"))
             post.log_prob = http.number(body, "log_prob", None)
@@ -412,9 +413,6 @@ class PolicyServer:
             http.flag(body, "terminated"), http.flag(body, "truncated"),
             {key: http.numbers(extras[key], f"extras.{key}", (n, *shape)) for key, shape in self._extras.items()},
         )  # fmt: skip
-
-    def _plain_action(self, action: np.ndarray) -> Any:
-        return http.plain(self._actions.each(action)[0])
 
 
 _HOW = {"terminated": joint.TERMINATED, "truncated": joint.TRUNCATED}

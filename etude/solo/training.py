@@ -107,7 +107,9 @@ class Training:
                     elif isinstance(event, Finished):
                         reason = event.reason
         except (KeyboardInterrupt, Exception) as error:
-            if session.group is not None and not _in_all_processes(error):
+            computed = isinstance(error, NumericalError | EndTraining)  # from what all processes have
+            in_all = computed or (isinstance(error, EtudeError) and error.in_all_processes)
+            if session.group is not None and not in_all:
                 session.group.leave(f"{type(error).__name__}: {error}")
             if isinstance(error, KeyboardInterrupt):
                 session.collection.give_up()  # a second Ctrl-C does not wait for workers
@@ -189,12 +191,6 @@ def _check_alike(session: Session, group: ProcessGroup, wanted: dict[str, Any]) 
                     f"The workers of a cluster train one agent; {name} is {chief[name]!r} in worker 0 and "
                     f"{other[name]!r} in worker {rank}. Start the same program everywhere, and restore the same file."
                 )
-
-
-def _in_all_processes(problem: BaseException) -> bool:
-    """Whether all processes that train an agent raise the same, as it is computed from what all have."""
-    computed = isinstance(problem, NumericalError | EndTraining)
-    return computed or (isinstance(problem, EtudeError) and problem.in_all_processes)
 
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))

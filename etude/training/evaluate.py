@@ -18,7 +18,7 @@ from etude.envs import make_environments, make_for_evaluation
 from etude.envs.adapter import task_data
 from etude.envs.faults import explain_error
 from etude.protocols import Environments, Explorer, Weights
-from etude.rollout.actor import Actor
+from etude.rollout.actor import Actor, acted
 from etude.rollout.collector import EpisodeStatistics
 from etude.rollout.pool import PortableActor
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
@@ -157,10 +157,7 @@ def evaluate(
         if stopped():
             return None
         noise = explorer.draw(rng, request.parallel, environments.spaces.action)[columns]
-        if actor.state_size:
-            output, recurrent = actor.act(observation, recurrent)
-        else:
-            output = actor.act(observation)
+        output, recurrent = acted(actor, observation, recurrent)
         choice = explorer(output, noise, 0, state)
         stepped = list(range(n)) if environments.native else list(playing)
         following, reward, _, truncated, final = environments.step(choice.action[stepped], stepped)

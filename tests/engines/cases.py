@@ -76,7 +76,8 @@ from etude.multi_agent.joint import joined_spaces
 from etude.networks import SimBa
 from etude.protocols import Explorer
 from etude.training.assembly.agents import multi_agent_for
-from etude.training.assembly.exploration import best_for, explorer_for
+from etude.training.assembly.exploration import explorer_for
+from etude.training.kinds.by_policy import best_explorer
 
 VECTOR = Box(-1.0, 1.0, (5,), np.float32)
 IMAGE = Box(0, 255, (12, 12, 2), np.uint8)
@@ -104,7 +105,7 @@ class Case:
 
     def explorers(self) -> tuple[Explorer, Explorer]:
         """What takes the best actions, and what explores."""
-        return best_for(self.agent(), self.spaces), explorer_for(self.agent(), self.spaces, None, 1, 1)
+        return best_explorer(self.agent(), self.spaces), explorer_for(self.agent(), self.spaces, None, 1, 1)
 
     def hyper(self, **changes: float) -> dict[str, float]:
         """What the config says, but for some numbers that make a few gradient steps tell more."""

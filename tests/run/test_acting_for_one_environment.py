@@ -16,7 +16,7 @@ from etude import Mlp, Recurrent, Run
 from etude.base.errors import ConfigError, SpaceError
 from etude.envs import make_environment
 from etude.rollout import SingleEpisode
-from etude.training.assembly.exploration import best_for
+from etude.training.kinds.by_policy import best_explorer
 
 
 class Still(gym.Env):
@@ -193,7 +193,7 @@ def test_several_agents_get_a_dict_and_act_in_one():
 def test_an_episode_on_its_own_tells_how_long_it_was_what_it_earned_and_whether_it_ended(most, length, ended):
     with run_of(still(PLANE, CHOICE)) as run:
         environment = make_environment(run.environment)
-        episode = SingleEpisode(environment, run.actor(), best_for(run.agent, environment.spaces), 3)
+        episode = SingleEpisode(environment, run.actor(), best_explorer(run.agent, environment.spaces), 3)
         lengths = [episode.length for _ in episode.steps(most)]
     assert lengths == [*range(length + 1)]
     assert (episode.length, episode.reward, episode.ended) == (length, float(length), ended)

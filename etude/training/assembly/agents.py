@@ -217,7 +217,15 @@ def _for_images(agent: Agent, spaces: Spaces) -> Agent:
     if filters is None or default is None or network is None:
         return agent
     if network is default and fitting_filters(spaces.observation) is None:
-        _warn_of_flat_images(spaces)
+        path, image = next(leaf for leaf in leaves(spaces.observation) if is_float_image(leaf[1]))
+        name = f" {'.'.join(map(str, path))!r}" if path else ""
+        warnings.warn(
+            f"The observation{name} is an image of {image.dtype}, {describe(image)}, which the default network reads "
+            f"as one vector of {width(image):,} numbers. For convolutions give network=etude.Conv() (--network conv), "
+            "or return uint8 from 0 to 255, a quarter of the memory; network=etude.Mlp() (--network mlp) keeps the "
+            "vector.",
+            stacklevel=2,
+        )
         return agent
     layers: Any = layers_of(network)
     if network is default:
@@ -239,17 +247,6 @@ def _with_filters(network: Any, filters: Filters) -> Any:
     if not isinstance(layers, Conv) or layers.filters is not NATURE:
         return network
     return with_layers(network, dataclasses.replace(layers, filters=filters))
-
-
-def _warn_of_flat_images(spaces: Spaces) -> None:
-    path, image = next(leaf for leaf in leaves(spaces.observation) if is_float_image(leaf[1]))
-    name = f" {'.'.join(map(str, path))!r}" if path else ""
-    warnings.warn(
-        f"The observation{name} is an image of {image.dtype}, {describe(image)}, which the default network reads as "
-        f"one vector of {width(image):,} numbers. For convolutions give network=etude.Conv() (--network conv), or "
-        "return uint8 from 0 to 255, a quarter of the memory; network=etude.Mlp() (--network mlp) keeps the vector.",
-        stacklevel=2,
-    )
 
 
 def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:

@@ -19,9 +19,10 @@ from etude.explore.explorer import AdjustedExplorer, AtStep
 from etude.protocols import Explorer, ProcessGroup, Weights
 from etude.rollout import SingleActor
 from etude.training.assembly.agents import check_same_spaces
-from etude.training.assembly.exploration import best_for, explorer_outside
+from etude.training.assembly.exploration import explorer_outside
 from etude.training.evaluate import Evaluation, EvaluationRequest, EvaluationWorkers, evaluate_with, play
 from etude.training.kinds import TrainingContext, kind_of
+from etude.training.kinds.by_policy import best_explorer
 from etude.training.loop import Collection, RunLearning
 from etude.training.schedule import Schedule
 
@@ -78,7 +79,7 @@ class TrainedPolicy:
     def explorer(self, environments: int, explore: bool) -> Explorer:
         """See `Run.exploring`; the best actions unless `explore`."""
         if not explore:
-            return best_for(self._context.agent, self._context.engine.spaces)
+            return best_explorer(self._context.agent, self._context.engine.spaces)
         context, progress = self._context, self._learner.progress
         spaces, total = context.engine.spaces, progress.total
         explorer = explorer_outside(context.agent, spaces, self._explorer, total, environments)
@@ -219,10 +220,19 @@ class _RunEvaluator:
 
     def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         step = self._learner.progress.step if self._pending is None else self._pending.step
-        if self._pending is None:
-            found = self._evaluated_here(plan, stopped)
+        found: Evaluation | None
+        if self._pending is None and plan.evaluate is not None:
+            found = evaluate_with(plan.evaluate, self._run, step, plan.target)
+        elif self._pending is None:
+            found = self._policy.play(self._policy.complete(plan.request()), None, stopped)
+        elif self._workers is None:  # it was begun by workers that this schedule does not have
+            found = self._policy.play(self._request(plan, self._pending), self._pending.weights, stopped)
         else:
-            found = self._awaited(plan, self._pending, stopped)
+            try:
+                found = self._workers.result(stopped)
+            except BaseException:
+                self.close()
+                raise
         if found is None:
             return None
         progress = self._learner.progress
@@ -230,20 +240,6 @@ class _RunEvaluator:
         progress.best = found.mean if best else progress.best
         self._reported, self._pending = self._pending, None
         return Evaluated(step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent, found.metrics)
-
-    def _evaluated_here(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluation | None:
-        if plan.evaluate is not None:
-            return evaluate_with(plan.evaluate, self._run, self._learner.progress.step, plan.target)
-        return self._policy.play(self._policy.complete(plan.request()), None, stopped)
-
-    def _awaited(self, plan: Schedule, policy: _FrozenPolicy, stopped: Callable[[], bool]) -> Evaluation | None:
-        if self._workers is None:  # it was begun by workers that this schedule does not have
-            return self._policy.play(self._request(plan, policy), policy.weights, stopped)
-        try:
-            return self._workers.result(stopped)
-        except BaseException:
-            self.close()
-            raise
 
     def notes(self) -> list[str]:
         return [] if self._workers is None else self._workers.warnings()

@@ -38,7 +38,6 @@ from etude.explore import (
 from etude.protocols import Engine, Explorer
 from etude.rewrite import SPECS, RewriterContext, Rewriters, RewriterSpec
 from etude.training.kinds import TrainingContext, kind_of
-from etude.training.kinds.by_policy import best_explorer
 from etude.training.kinds.kind import EXPLORED_BY, check_rewriting
 from etude.training.sources import numbered
 
@@ -75,11 +74,6 @@ def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total
         raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
     explorer = explorer_for(agent, spaces, given, total, count).of(np.arange(count))
     return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
-
-
-def best_for(agent: Agent, spaces: Spaces) -> Explorer:
-    """What takes the best actions."""
-    return best_explorer(agent, spaces)
 
 
 def stretched(explorer: Any, total: int) -> Any:

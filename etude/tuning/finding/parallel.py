@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple
 
 import cloudpickle
 
@@ -61,13 +61,6 @@ class CandidateRecord:
 Watch = Callable[[], bool]  # called after every event of a training
 
 
-class Candidate(Protocol):
-    """What a finder compares."""
-
-    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
-        """Train from the beginning and fill the record; raises what goes wrong."""
-
-
 class RunCandidate(NamedTuple):
     """A new run. made: what makes it. weights, moments: what it begins with (see `take_weights`)."""
 
@@ -76,7 +69,7 @@ class RunCandidate(NamedTuple):
     moments: dict[str, Any] | None
 
     def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
-        """See `Candidate`."""
+        """Train from the beginning and fill the record; raises what goes wrong."""
         with Run.of(self.made) as run:
             record.own_weights = not take_weights(run, self.weights, self.moments)
             for event in run.steps(limits.options["steps"]):
@@ -100,7 +93,7 @@ class AgentCandidate(NamedTuple):
     strategy: Any = None
 
     def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
-        """See `Candidate`."""
+        """Train from the beginning and fill the record; raises what goes wrong."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
         with temporary(self.agent, self.agent._options(limits.options), given, **begin) as train:
@@ -155,7 +148,7 @@ class SentAgentCandidate(NamedTuple):
             ) from error
 
     def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
-        """See `Candidate`."""
+        """Train from the beginning and fill the record; raises what goes wrong."""
         if self.backend is not None:
             os.environ["KERAS_BACKEND"] = self.backend
         agent = cloudpickle.loads(self.copy).made()
