@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Integral, Real
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -46,33 +46,31 @@ def declared(config: Any, also: Mapping[str, tuple[tuple[type, ...], str]] = Map
             _refuse(config, field.name, expected)
 
 
-def _given(config: Any, fields: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
-    """Fields and their values, but for those that are None and may be, as they are declared."""
+def _each(config: Any, fields: tuple[str, ...], fits: Callable[[Any], bool], expected: str) -> None:
+    """Refuse fields whose values do not fit, but for those that are None and may be, as they are declared."""
     for field in fields:
         value = getattr(config, field)
-        if value is not None or "None" not in str(type(config).__dataclass_fields__[field].type):
-            yield field, value
+        none = value is None and "None" in str(type(config).__dataclass_fields__[field].type)
+        if not none and not fits(value):
+            _refuse(config, field, expected)
 
 
 def fractions(config: Any, *fields: str) -> None:
     """Numbers, or schedules, in [0, 1]."""
-    for field, value in _given(config, fields):
-        if not all(0 <= end <= 1 for end in _ends(value)):
-            _refuse(config, field, "a number from 0 to 1")
+    _each(config, fields, lambda value: all(0 <= end <= 1 for end in _ends(value)), "a number from 0 to 1")
 
 
 def not_negative(config: Any, *fields: str) -> None:
     """Numbers, or schedules, of at least 0."""
-    for field, value in _given(config, fields):
-        if not all(end >= 0 for end in _ends(value)):
-            _refuse(config, field, "a number of at least 0")
+    _each(config, fields, lambda value: all(end >= 0 for end in _ends(value)), "a number of at least 0")
 
 
 def counts(config: Any, *fields: str) -> None:
     """Whole numbers of at least 1."""
-    for field, value in _given(config, fields):
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            _refuse(config, field, "a whole number of at least 1")
+    _each(
+        config, fields, lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+        "a whole number of at least 1",
+    )  # fmt: skip
 
 
 def whole_number(name: str, value: Any, least: int = 1, of: str = "", none: bool = False) -> None:
@@ -84,9 +82,7 @@ def whole_number(name: str, value: Any, least: int = 1, of: str = "", none: bool
 
 def positive(config: Any, *fields: str) -> None:
     """Numbers, or schedules, above 0."""
-    for field, value in _given(config, fields):
-        if not all(end > 0 for end in _ends(value)):
-            _refuse(config, field, "a number above 0")
+    _each(config, fields, lambda value: all(end > 0 for end in _ends(value)), "a number above 0")
 
 
 def one_of(config: Any, field: str, choices: tuple[str, ...]) -> None:

@@ -290,7 +290,6 @@ class LoopEnvironments(NotingEnvironments):
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
         self._replayed = [self._none] * count
         self._observation: Tree = None
-        first = self._envs[0]
         for env in self._envs[1:]:
             if env.observation_space != first.observation_space or env.action_space != first.action_space:
                 raise SpaceError(
@@ -355,11 +354,9 @@ class LoopEnvironments(NotingEnvironments):
             raise
         except RAISED as problem:
             raise self._explain(places[i], result, problem) from cause_of(problem)
+        observation = self._gather(raws, infos, places)
         try:
-            observation = self._layout.observations.gather(raws, infos)
             numbers, self.scores = self._rewards.gather(rewards)
-        except Mismatch as problem:
-            raise self._where(places[problem.position]).mismatch(problem) from None
         except WrongValue as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
         if self.info_names:

@@ -28,7 +28,6 @@ from etude.networks.layers import (
     Renorm,
     affine,
     convolved,
-    draw_all,
     flattened,
     largest_singular_value,
     normalised,
@@ -281,10 +280,6 @@ class Architecture:
         for head in self._heads:
             _through(head, after, labels, found)
         return {**found, self._prefix: after}
-
-    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial values by name, float32."""
-        return draw_all(self.parameters, rng)
 
 
 class ResidualArchitecture(Architecture):

@@ -17,7 +17,7 @@ from etude.base.errors import NetworkError
 from etude.base.spaces import ACTION_MASK, Box, Dict, Space, describe
 from etude.base.trees import Tree
 from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
-from etude.networks.layers import LayerUnits, Parameter, Record, draw_all
+from etude.networks.layers import LayerUnits, Parameter, Record
 from etude.networks.specs import ByEmbedding, Conv, Mlp
 
 
@@ -70,10 +70,6 @@ class ConditionalArchitecture:
     def layer_units(self) -> dict[str, LayerUnits]:
         """None: no layer of it is mutated."""
         return {}
-
-    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial values by name, float32."""
-        return draw_all(self.parameters, rng)
 
 
 def by_embedding(
@@ -140,7 +136,3 @@ class EmbeddingArchitecture:
     def input_labels(self, labels: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """See `Architecture.input_labels`."""
         return self._state.input_labels(labels)
-
-    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial values by name, float32."""
-        return self._state.initial(rng)

@@ -19,7 +19,7 @@ from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
 from etude.networks.conditional import ConditionalArchitecture, EmbeddingArchitecture
-from etude.networks.layers import DROPOUT, DROPOUT_OF_UNITS, Record
+from etude.networks.layers import DROPOUT, DROPOUT_OF_UNITS, Record, draw_all
 from etude.networks.normaliser import NormalisedPart, normalise, normalised_parts
 from etude.networks.recurrent import RecurrentArchitecture
 from etude.networks.specs import Conv
@@ -95,14 +95,29 @@ class Part:
         return self.bound({**self.variables, **drawn}, self.training)
 
 
-class Network(Part):
+class ArchitecturePart(Part):
+    """What one architecture computes."""
+
+    architecture: Any
+
+    @property
+    def architectures(self) -> Mapping[str, Any]:
+        return {"": self.architecture}
+
+    def recording(self, record: Record) -> Part:
+        part = copy.copy(self)
+        part.architecture = self.architecture.recording(record)
+        return part
+
+
+class Network(ArchitecturePart):
     """An architecture and its variables."""
 
     def __init__(
         self, architecture: Architecture | ConditionalArchitecture | EmbeddingArchitecture, rng: np.random.Generator
     ):
         self.architecture: Any = architecture
-        self.variables: dict[str, np.ndarray] = architecture.initial(rng)
+        self.variables: dict[str, np.ndarray] = draw_all(architecture.parameters, rng)
         self.noise: dict[str, tuple[int, ...]] = architecture.noise
         self.frozen: frozenset[str] = frozenset(architecture.noise)
         self.portable: bool = architecture.portable
@@ -122,15 +137,6 @@ class Network(Part):
     def member(self, i: int) -> Part:
         return self.bound({name: self.variables[name][i] for name in self.architecture.parameters})
 
-    @property
-    def architectures(self) -> Mapping[str, Any]:
-        return {"": self.architecture}
-
-    def recording(self, record: Record) -> Part:
-        part = copy.copy(self)
-        part.architecture = self.architecture.recording(record)
-        return part
-
 
 class NetworkForEach(Part):
     """A network as a function of several sets of variables, each for as many consecutive observations."""
@@ -143,7 +149,7 @@ class NetworkForEach(Part):
         return self.architecture.for_each(self.variables, observation)
 
 
-class RecurrentNetwork(Part):
+class RecurrentNetwork(ArchitecturePart):
     """A recurrent architecture, or one of a transformer, and its variables.
 
     state_size: of the recurrent state of one environment, which is zeros where an episode begins; 0 for others.
@@ -152,21 +158,12 @@ class RecurrentNetwork(Part):
     def __init__(self, architecture: RecurrentArchitecture | TransformerArchitecture, rng: np.random.Generator):
         self.architecture: Any = architecture
         self.state_size: int = architecture.state_size
-        self.variables: dict[str, np.ndarray] = architecture.initial(rng)
+        self.variables: dict[str, np.ndarray] = draw_all(architecture.parameters, rng)
         self.portable: bool = not isinstance(architecture.spec.before, Conv)
 
     def __call__(self, observation: Tree = None, state: Any = None) -> Any:
         """One step; see `RecurrentArchitecture.step`."""
         return self.architecture.step(self.variables, observation, state)
-
-    @property
-    def architectures(self) -> Mapping[str, Any]:
-        return {"": self.architecture}
-
-    def recording(self, record: Record) -> Part:
-        part = copy.copy(self)
-        part.architecture = self.architecture.recording(record)
-        return part
 
     def unroll(self, observation: Tree, state: Any, first: Any = None, trained: Any = None) -> tuple[Any, Any]:
         """Sequences; see `RecurrentArchitecture.unroll`. A transformer returns the last state alone, [B, 1, M]."""

@@ -16,7 +16,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Space
 from etude.base.trees import Tree
 from etude.networks.architecture import Architecture
-from etude.networks.layers import LayerUnits, Parameter, Record, draw_all
+from etude.networks.layers import LayerUnits, Parameter, Record
 from etude.networks.specs import Mlp, Recurrent, Transformer
 from etude.networks.transformer import TransformerArchitecture
 
@@ -27,8 +27,8 @@ class _Gru:
     """Gated recurrent unit. Cho et al. 2014, arXiv:1406.1078; the reset gate is applied after the matrix product, as in
     torch and Keras. Gates in the order reset, update, new.
 
-    project: the part of a step that needs no state, [B, inputs] -> [B, gates * units]: all times at once. step: the
-    next state [B, M]. output: what the layers after the cell see of states [..., M]: [..., units].
+    step: the next state [B, M], from what `RecurrentArchitecture` projects. output: what the layers after the cell see
+    of states [..., M]: [..., units].
 
     inputs: width of what is fed in. initializer: of the input weights; see `Mlp`.
     """
@@ -37,9 +37,6 @@ class _Gru:
         self.state_size = self._units = units
         self.parameters: dict[str, Parameter] = _parameters(inputs, units, 3, initializer)
         self.parameters["cell.memory.bias"] = Parameter((3 * units,), "zeros", units, 1.0)
-
-    def project(self, values: Values, x: Any) -> Any:
-        return ops.affine(x, values["cell.input.weight"], values["cell.input.bias"])
 
     def step(self, values: Values, projected: Any, state: Any) -> Any:
         n = self._units
@@ -66,9 +63,6 @@ class _Lstm:
         self._units = units
         self.parameters: dict[str, Parameter] = _parameters(inputs, units, 4, initializer)
         self.parameters["cell.input.bias"] = Parameter((4 * units,), "forget", units, 1.0)
-
-    def project(self, values: Values, x: Any) -> Any:
-        return ops.affine(x, values["cell.input.weight"], values["cell.input.bias"])
 
     def step(self, values: Values, projected: Any, state: Any) -> Any:
         n = self._units
@@ -119,8 +113,11 @@ class RecurrentArchitecture:
         hidden = gym_spaces.Box(-1, 1, (spec.units,))
         self._after = Architecture(after, hidden, outputs, gain=gain, prefix="after.")
         self.state_size: int = self._cell.state_size
-        self._project = self._cell.project
         self.parameters: dict[str, Parameter] = self._before.parameters | self._cell.parameters | self._after.parameters
+
+    def _project(self, values: Mapping[str, Any], x: Any) -> Any:
+        """The part of a step that needs no state, [B, inputs] -> [B, gates * units]: all times at once."""
+        return ops.affine(x, values["cell.input.weight"], values["cell.input.bias"])
 
     def step(self, values: Mapping[str, Any], observation: Tree, state: Any) -> tuple[Any, Any]:
         """(outputs [B, outputs], next state [B, M]) of observations [B, ...] and states [B, M]."""
@@ -168,9 +165,9 @@ class RecurrentArchitecture:
 
         def project(values: Mapping[str, Any], x: Any) -> Any:
             record("cell", x)
-            return self._cell.project(values, x)
+            return self._project(values, x)
 
-        recording._project = project
+        recording._project = project  # type: ignore[method-assign]
         return recording
 
     def layer_units(self) -> dict[str, LayerUnits]:
@@ -184,10 +181,6 @@ class RecurrentArchitecture:
         before = self._before.input_labels(labels)
         after = self._after.input_labels(labels, labels["cell"])
         return {**before, "cell": before["before."], **after}
-
-    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial values by name, float32."""
-        return draw_all(self.parameters, rng)
 
 
 def sequence_architecture(

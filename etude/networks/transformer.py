@@ -20,7 +20,7 @@ from etude.base.spaces import Discrete, Space, describe
 from etude.base.trees import Tree
 from etude.networks.architecture import ACTIVATION_FUNCTIONS, Architecture
 from etude.networks.encoding import leaves
-from etude.networks.layers import LayerUnits, Norm, Parameter, Record, draw_all, flattened, normalised
+from etude.networks.layers import LayerUnits, Norm, Parameter, Record, flattened, normalised
 from etude.networks.specs import Mlp, Transformer
 
 Values = Mapping[str, Any]
@@ -198,10 +198,6 @@ class TransformerArchitecture:
             found[f"{block}attention.output"] = heads.reshape(-1, self.spec.heads).T.reshape(-1)
             found[f"{block}feedforward.output"] = labels[f"{block}feedforward.input"]
         return found if self._tied else {**found, **self._after.input_labels(labels, stream)}
-
-    def initial(self, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Initial values by name, float32."""
-        return draw_all(self.parameters, rng)
 
 
 class _Turned(NamedTuple):

@@ -52,19 +52,6 @@ class Steppable(Protocol):
     def step(self, action: Any) -> Any: ...
 
 
-@runtime_checkable
-class _BoxLike(Protocol):
-    low: np.ndarray
-    high: np.ndarray
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-@runtime_checkable
-class _DiscreteLike(Protocol):
-    n: int
-
-
 def reasons(env: Steppable) -> list[str]:
     """What of an environment is in the old style; [] where it can be used as it is. Resets it once."""
     found = []
@@ -133,10 +120,10 @@ def _as_space(space: Any, what: str = "The space") -> Space:
     """A space of Gymnasium; plain Box and Discrete ones of other packages are rebuilt."""
     if isinstance(space, gym.Space):
         return space
-    if isinstance(space, _BoxLike):
+    if all(hasattr(space, part) for part in ("low", "high", "shape", "dtype")):
         dtype = np.dtype(space.dtype)
         return Box(np.asarray(space.low, dtype), np.asarray(space.high, dtype), tuple(space.shape), dtype.type)
-    if isinstance(space, _DiscreteLike) and isinstance(space.n, int | np.integer):
+    if isinstance(getattr(space, "n", None), int | np.integer):
         return Discrete(int(space.n), start=int(getattr(space, "start", 0)))
     raise SpaceError(
         f"{what} is a {type(space).__module__}.{type(space).__qualname__}; expected a gymnasium.spaces.Space, or a Box "

@@ -299,15 +299,12 @@ def _resized(spec: Any, layer: int, change: int, norm: bool) -> Any | None:
         spare = [size - SMALLEST_GROUP for size in sizes]
         total = sum(spare)
         if total < k:
-            left = None
-        else:
-            lost = [k * own // total for own in spare]
-            for i in sorted(range(len(sizes)), key=lambda i: (k * spare[i] / total - lost[i], i), reverse=True):
-                if sum(lost) < k and lost[i] < spare[i]:
-                    lost[i] += 1
-            left = tuple(size - own for size, own in zip(sizes, lost, strict=True))
-        if left is None:
             return None
+        lost = [k * own // total for own in spare]
+        for i in sorted(range(len(sizes)), key=lambda i: (k * spare[i] / total - lost[i], i), reverse=True):
+            if sum(lost) < k and lost[i] < spare[i]:
+                lost[i] += 1
+        left = tuple(size - own for size, own in zip(sizes, lost, strict=True))
         groups[layer] = left if len(left) > 1 else ()
     held = tuple(groups) if any(groups) else ()
     return dataclasses.replace(spec, widths=tuple(widths), norm_groups=held)

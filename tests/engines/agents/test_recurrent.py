@@ -6,6 +6,7 @@ from frameworks import FRAMEWORKS
 
 from etude.base.spaces import Box
 from etude.networks import Mlp, Recurrent
+from etude.networks.layers import draw_all
 from etude.networks.recurrent import RecurrentArchitecture
 
 SPACE = Box(-1.0, 1.0, (3,), np.float32)
@@ -25,7 +26,7 @@ def architecture(request):
 def inputs(architecture, dtype=np.float32):
     """(values, observation, memory, first, trained): `first` within rows; two rows begin with steps not trained."""
     rng = np.random.default_rng(0)
-    values = {name: value.astype(dtype) for name, value in architecture.initial(rng).items()}
+    values = {name: value.astype(dtype) for name, value in draw_all(architecture.parameters, rng).items()}
     observation, state = (rng.normal(0, 1, (B, *shape)).astype(dtype) for shape in ((L, 3), (architecture.state_size,)))
     first, trained = np.zeros((B, L), dtype), np.ones((B, L), dtype)
     first[0, 0] = first[1, 3] = first[2, L - 1] = 1

@@ -7,6 +7,7 @@ from frameworks import FRAMEWORKS
 from etude import ops
 from etude.base.spaces import Box, Discrete
 from etude.networks import Transformer
+from etude.networks.layers import draw_all
 from etude.networks.transformer import TransformerArchitecture
 
 B, L = 4, 13
@@ -31,7 +32,7 @@ def case(request):
     drawn = rng.integers(0, 7, (B, L)) if space is TOKENS else rng.normal(0, 1, (B, L, 3)).astype(np.float32)
     first = np.zeros((B, L), np.float32)
     first[0, 0] = first[1, 3] = first[1, 9] = first[2, L - 1] = 1
-    return architecture, architecture.initial(rng), drawn, first
+    return architecture, draw_all(architecture.parameters, rng), drawn, first
 
 
 def stepped(step, array, values, observation, first, state):
