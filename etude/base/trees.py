@@ -59,6 +59,11 @@ def put(tree: Tree, index: Any, value: Tree) -> None:
     map(lambda leaf, new: leaf.__setitem__(index, new), tree, value)
 
 
+def flat(tree: Tree) -> Tree:
+    """Leaves [A, B, ...] as [A * B, ...]."""
+    return map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), tree)
+
+
 def stack(trees: list[Tree]) -> Tree:
     """Stack trees of one structure along a new first axis."""
     return map(lambda *parts: np.stack(parts), *trees)

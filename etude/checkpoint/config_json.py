@@ -81,7 +81,8 @@ class _Reader:
         try:
             return self.value(kind, data, place)
         except _Misfit:
-            raise ConfigError(f"{place}: got {_shown(data)}; expected {_described(kind)}.") from None
+            shown = f"a {data['class']}" if isinstance(data, dict) and "class" in data else repr(data)
+            raise ConfigError(f"{place}: got {shown}; expected {_described(kind)}.") from None
 
     def value(self, kind: Any, data: Any, place: str) -> Any:
         """Raises _Misfit where the data is not of this kind at all, ConfigError where it is and has a fault inside."""
@@ -183,12 +184,6 @@ def _float(data: Any) -> float:
     if type(data) not in (int, float):
         raise _Misfit
     return float(data)
-
-
-def _shown(data: Any) -> str:
-    if isinstance(data, dict) and "class" in data:
-        return f"a {data['class']}"
-    return repr(data)
 
 
 def _described(kind: Any) -> str:

@@ -69,7 +69,7 @@ class AdaptedEnvironment:
         self._rewards = rewards or Rewards()
         self._where = FaultLocation(name, 0, -1, 0)
         self._task: Any = None
-        self._give: GiveTask = _nothing
+        self._give: GiveTask = lambda task: {}
         _, info = self._raw_reset(None)
         flags = mask_size(env.action_space, info, masks)
         self._layout = SpaceConversion.of(env.observation_space, env.action_space, flags, scaling, origins)
@@ -141,10 +141,6 @@ class AdaptedEnvironment:
             return trees.rows(self._layout.observations.gather([observation], [info]), 0)
         except Mismatch as problem:
             raise self._where.mismatch(problem) from None
-
-
-def _nothing(task: Any) -> dict[str, Any]:
-    return {}
 
 
 _NO_INFO = "act: this environment gives its action mask in the info; pass that, too: run.act(observation, info)."

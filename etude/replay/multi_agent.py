@@ -117,9 +117,7 @@ class MultiAgentAdvantages(Advantages):
         stops[-1] = True
         over, last = ended(observation[STATUS]), np.flatnonzero(stops)
         before = np.concatenate([np.ones_like(over[:1]), over[:-1]])
-        observation = trees.map(
-            lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), without_earlier_ends(observation, before)
-        )
+        observation = trees.flat(without_earlier_ends(observation, before))
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
         room = 1 << (len(last) - 1).bit_length()
         padded = np.append(last, np.repeat(last[:1], room - len(last)))

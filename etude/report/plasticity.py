@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base import checks
+from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
 from etude.base.events import Finished, Started
@@ -84,18 +84,13 @@ class Plasticity(Callback):
     def _sample(self, batches: Batch, length: int) -> ActivationSample:
         """The first rows of batches [k, B, ...]."""
         n = max(1, self.rows // length)
-        return ActivationSample(None, batches.map(lambda leaf: _flat(leaf)[:n]))
+        return ActivationSample(None, batches.map(lambda leaf: trees.flat(leaf)[:n]))
 
     def _rank(self, features: np.ndarray) -> float:
         if not np.isfinite(features).all():
             return float("nan")
         values = np.linalg.svd(features.astype(float), compute_uv=False)
         return int(np.searchsorted(np.cumsum(values), (1 - self.delta) * values.sum())) + 1 if values.any() else 0
-
-
-def _flat(x: np.ndarray) -> np.ndarray:
-    """[A, B, ...] as [A * B, ...]."""
-    return x.reshape(-1, *x.shape[2:])
 
 
 def _learners(run: Any) -> list[Learner]:

@@ -122,7 +122,7 @@ class IntrinsicReward(Rewriter):
         times, n = steps.shape
         rows = {"observation": steps.observation, "action": steps.action, "next_observation": steps.next_observations()}
         self._follow(rows["next_observation"])
-        flat = {name: trees.map(_flat, tree) for name, tree in rows.items()}
+        flat = {name: trees.flat(tree) for name, tree in rows.items()}
         reward = self._rewards(steps, flat)
         self._scale.update(reward, np.zeros((times, n), bool), steps.columns, self._settings.gamma)
         factor = at(self._settings.coefficient, *self._now) * self._scale.factor
@@ -222,10 +222,6 @@ class IntrinsicReward(Rewriter):
 def _tree(structure: Tree, leaves: Mapping[str, np.ndarray]) -> Tree:
     found = iter([np.array(leaves[path]) for path, _ in trees.items(structure)])
     return trees.map(lambda _: next(found), structure)
-
-
-def _flat(leaf: np.ndarray) -> np.ndarray:
-    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 def _batch(rows: dict[str, Tree]) -> Batch:

@@ -210,16 +210,11 @@ def field_type(config: Any, path: str) -> Any:
     """What a field is declared as. ConfigError where there is none."""
     *parts, last = path.split(".")
     for i, name in enumerate([*parts, last]):
-        fields = _fields(config)
+        held = dataclasses.fields(config) if dataclasses.is_dataclass(config) else ()
+        fields = [field.name for field in held if field.init]
         if name not in fields:
             place = ".".join([type(config).__name__, *parts[:i]]) if i == 0 else type(config).__name__
             raise ConfigError(explain(place, {name}, sorted(fields)))
         if i < len(parts):
             config = getattr(config, name)
     return typing.get_type_hints(type(config)).get(last)
-
-
-def _fields(config: Any) -> list[str]:
-    return (
-        [field.name for field in dataclasses.fields(config) if field.init] if dataclasses.is_dataclass(config) else []
-    )

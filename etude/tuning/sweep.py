@@ -413,7 +413,7 @@ class SweepSettings(SegmentRuns):
         with ExitStack() as stack:
             try:
                 directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
-                with self._new(seeds[0]) as run:
+                with Run.of(self.made.with_execution(seed=seeds[0])) as run:
                     apart = reason_apart(run)
                 if apart is not None and len(seeds) > 1:
                     text = f"The runs of a process are trained one after the other: {apart}."
@@ -442,19 +442,14 @@ class SweepSettings(SegmentRuns):
         directory.lock()
         return directory
 
-    def _new(self, seed: int) -> Run:
-        return Run.of(self.made.with_execution(seed=seed))
-
-    def _loaded(self, seed: int, path: Path) -> Run:
-        made = self.made.with_execution(seed=seed)
-        return from_state(checkpoint.read(path), trust=True, **made.loading())
-
     def _trained(self, part: Sequence[SavedRun]) -> Iterator[SeedReport]:
         """Train runs together."""
         with ExitStack() as stack:
             runs, reporters = [], []
             for seed, directory, path in part:
-                run = stack.enter_context(self._new(seed) if path is None else self._loaded(seed, path))
+                made = self.made.with_execution(seed=seed)
+                run = Run.of(made) if path is None else from_state(checkpoint.read(path), trust=True, **made.loading())
+                stack.enter_context(run)
                 run.directory = directory
                 about = {**run.description(), "total": self.steps, "schedule": Schedule(**self.schedule).plain()}
                 directory.write_config(about)

@@ -280,20 +280,16 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
             held: Any = next(iter(replay.buffers.values())) if isinstance(replay, MixedReplay) else replay
             observation = held.ring.observation(held.sample(1, ROWS).index[0])
         elif length > 1:
-            observation = _flat(observation)
+            observation = trees.flat(observation)
         return ActivationSample(observation, batch)
     seed = run.setup.seed + SAMPLE
     environments = make_environments(run.environment, np.arange(ENVIRONMENTS), run_seed=seed)
     rollout = InProcess(environments, actor, run.exploring(ENVIRONMENTS), seed)
     try:
-        return ActivationSample(_flat(rollout.collect(ROWS // ENVIRONMENTS, state["progress"]["step"]).observation))
+        seen = rollout.collect(ROWS // ENVIRONMENTS, state["progress"]["step"]).observation
+        return ActivationSample(trees.flat(seen))
     finally:
         rollout.close()
-
-
-def _flat(observation: trees.Tree) -> trees.Tree:
-    """[A, B, ...] as [A * B, ...]."""
-    return trees.map(lambda x: x.reshape(-1, *x.shape[2:]), observation)
 
 
 def check_one_policy(run: Run) -> Learner:
