@@ -51,6 +51,7 @@ class Scan:
         self._environment, self._observations, self._actions = environment, observations, actions
         self._explorer, self._info, self._layout = explorer, info, layout
         self._recorded = recorded and layout.agent.state_size > 0
+        self._branches = backend.device == "cpu"  # on a GPU each waits for the host
         _, state = jax.eval_shape(lambda: environment.reset(jax.random.key(0), environment.params))
         self._structure = jax.tree.structure(state)  # of the state, whatever containers the environment has for it
         self.reset: Any = backend.compile(self._reset)
@@ -121,7 +122,13 @@ class Scan:
 
             return jax.tree.map(chosen, self._reset(carry), carry)
 
-        return jax.lax.cond(ended.any(), restarted, lambda: carry), rows | {"last": last[0]}, info
+        carry = jax.lax.cond(ended.any(), restarted, lambda: carry) if self._branches else restarted()
+        return carry, rows | {"last": last[0]}, info
+
+
+def _flat(leaf: Any) -> Any:
+    """[T, N, ...] as [T * N, ...]."""
+    return leaf.reshape(-1, *leaf.shape[2:])
 
 
 class Phases(Scan):
@@ -181,20 +188,23 @@ class Phases(Scan):
         """What is held of a replay, and what makes a batch of rows [n]: those of the phase, with their estimates,
         which `rows` gets, too; see `replay.Advantages`."""
         truncated, ended = rows["truncated"] & ~rows["terminated"], rows["truncated"] | rows["terminated"]
-        flat = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), rows["observation"])
-        value = agent.value(flat).reshape(ended.shape)
+
+        def valued(observation: Any) -> Any:
+            return agent.value(jax.tree.map(_flat, observation)).reshape(ended.shape)
 
         def bootstrapped(given: Any) -> Any:  # few steps have an episode that is cut off
             cut, last = given
             return jax.lax.cond(cut.any(), lambda: agent.value(last), lambda: jnp.zeros(cut.shape, value.dtype))
 
+        value, last = valued(rows["observation"]), rows["last"]
         following = jnp.concatenate([value[1:], agent.value(carry.begun[0])[None]])
-        following = jnp.where(truncated, jax.lax.map(bootstrapped, (truncated, rows["last"])), following)
+        final = jax.lax.map(bootstrapped, (truncated, last)) if self._branches else valued(last)
+        following = jnp.where(truncated, final, following)
         read["discount"] = jnp.where(rows["terminated"], 0.0, hyper["gamma"])
         decay = hyper["gae_lambda"] * ~ended
         advantage = returns.advantages(read["reward"], read["discount"], value, following, decay)
         rows["extras"] |= {"advantage": advantage, "value": value, "return": advantage + value}
-        examples = jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), read)
+        examples = jax.tree.map(_flat, read)
         return replay, lambda at: jax.tree.map(lambda leaf: leaf[at], examples)
 
 

@@ -14,6 +14,7 @@ from etude.base.errors import ConfigError
 from etude.base.events import Collected, Evaluated, Learned, Saved
 from etude.base.schedules import Linear
 from etude.base.spaces import Box
+from etude.engines.scanned import Phases
 from etude.envs.functional import FunctionalEnvironment
 from etude.networks import Mlp
 from etude.report.records import read_records
@@ -131,6 +132,21 @@ def test_a_call_that_is_left_in_its_middle_is_taken_back_to_the_last_event(algor
     list(unfused.steps(PHASE * 12 - unfused.step))
     assert_same_weights(unfused, loaded, atol=1e-4)
     assert len(seen) == 8
+
+
+def test_without_branches_as_on_a_gpu_the_numbers_are_the_same(monkeypatch):
+    class Elsewhere(Phases):
+        def __init__(self, *given):
+            super().__init__(*given)
+            self._branches = False
+
+    branching = made(env=Drift)
+    branching.train(PHASE * 3)
+    monkeypatch.setattr("etude.training.compiled.Phases", Elsewhere)
+    other = made(env=Drift)
+    other.train(PHASE * 3)
+    assert not other.loop._collection.rollout.program._branches
+    assert_same_weights(branching, other, atol=1e-5)
 
 
 REFUSED = {
