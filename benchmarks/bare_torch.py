@@ -131,7 +131,7 @@ def _eager(case: Case, device: str) -> Callable:
             value, group = scalars[name](), groups[name]
             found = torch.autograd.grad(value, group, retain_graph=name != due[-1])
             for w, g in zip(group, found, strict=True):
-                w.grad = g
+                w.grad = g.contiguous()  # convolutions on a GPU give others, which the fused Adam refuses
             if rules.largest_norm is not None:
                 torch.nn.utils.clip_grad_norm_(group, rules.largest_norm)
             if name not in rules.delayed:

@@ -2,9 +2,9 @@
 agents in one program, and where `device="auto"` should compute.
 
 `python benchmarks/gpu.py --folder FOLDER` writes a JSON file for each part into FOLDER. A part is a process of its own.
-All compile at the same time, for `--prepare` seconds at most, and are then measured one after the other, alone on the
-machine, within `--within` seconds in all; what was measured until then is kept. `--gather FOLDER` puts these files into
-gpu.json. `--device cpu --turns 1` tries it where there is no GPU.
+`--jobs` compile at the same time, each for `--prepare` seconds at most; one after the other is measured while the
+others are stopped, within `--within` seconds in all, and what was measured until then is kept. `--gather FOLDER` puts
+these files into gpu.json. `--device cpu --turns 1` tries it where there is no GPU.
 
 A gradient step is timed from batches in NumPy to losses and errors in NumPy, as in learn_step.py.
 """
@@ -18,6 +18,7 @@ import json
 import os
 import resource
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -311,21 +312,21 @@ def memory() -> dict[str, float]:
 def parts() -> dict[str, Callable[[Any, Keep], Measure]]:
     """By name, what prepares a part and returns what measures it; the most wanted first."""
     wanted = {name: CASES[name] for name in COMMON}
-    found: dict[str, Any] = {
+    found: dict[str, Any] = {f"fused-{n}": functools.partial(fused, n, phases) for n, phases in PHASES.items()}
+    found |= {f"replayed-{n}": functools.partial(replayed, n) for n in REPLAYED}
+    found |= {f"many-{agents}": functools.partial(many, agents) for agents in reversed(AGENTS)}
+    found |= {
         f"steps-jax-{i}": functools.partial(learning, "jax", dict(list(wanted.items())[i::SIDE_BY_SIDE]))
         for i in range(SIDE_BY_SIDE)
     }
-    found |= {f"fused-{n}": functools.partial(fused, n, phases) for n, phases in PHASES.items()}
-    found |= {f"replayed-{n}": functools.partial(replayed, n) for n in REPLAYED}
-    found |= {f"many-{agents}": functools.partial(many, agents) for agents in AGENTS}
-    found |= {f"sweep-{agents}": functools.partial(sweep, agents) for agents in AGENTS}
-    found["transfers"] = transfers
     found["images-jax"] = functools.partial(learning, "jax", IMAGES)
     found["images-torch"] = functools.partial(learning, "torch", IMAGES)
     for framework in ("jax", "torch"):
         found[f"devices-small-{framework}"] = functools.partial(devices, framework, SMALL)
         found[f"devices-large-{framework}"] = functools.partial(devices, framework, LARGE | IMAGES)
     found["steps-torch"] = functools.partial(learning, "torch", wanted)
+    found["transfers"] = transfers
+    found |= {f"sweep-{agents}": functools.partial(sweep, agents) for agents in AGENTS}
     found |= {f"fused-cpu-{n}": functools.partial(fused, n, phases) for n, phases in ON_CPU.items()}
     return found | {f"replayed-cpu-{n}": functools.partial(replayed, n) for n in REPLAYED}
 
@@ -357,11 +358,15 @@ def card(device: str) -> str:
 
 
 def in_turns(wanted: list[str], options: Any) -> None:
-    """Start all parts, and let one after the other measure."""
+    """Let one part after the other measure, while those that compile for their turns are stopped."""
     began, folder = time.perf_counter(), Path(options.folder)
     folder.mkdir(parents=True, exist_ok=True)
-    processes = {}
-    for name in wanted:
+    processes: dict[str, Any] = {}
+
+    def left() -> float:
+        return max(0.0, began + options.within - time.perf_counter())
+
+    def start(name: str) -> None:
         command = measure.script("gpu.py", "--part", name, *sys.argv[1:])
         # Several processes share the GPU.
         variables = {**os.environ, "XLA_PYTHON_CLIENT_PREALLOCATE": "false", "KERAS_BACKEND": "jax"}
@@ -371,21 +376,24 @@ def in_turns(wanted: list[str], options: Any) -> None:
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": log}
         processes[name] = subprocess.Popen(command, text=True, env=variables, **pipes)
 
-    def left() -> float:
-        return max(0.0, began + options.within - time.perf_counter())
+    def signal_others(name: str, number: int) -> None:
+        for other, process in processes.items():
+            if other != name and process.poll() is None:
+                process.send_signal(number)
 
     try:
-        prepared_by = began + 1.2 * options.prepare
-        late = [name for name, each in processes.items() if not is_ready(each, prepared_by - time.perf_counter())]
-        print(f"prepared in {time.perf_counter() - began:.0f} s, but for: {', '.join(late) or 'none'}", flush=True)
-        for name in [*(name for name in wanted if name not in late), *late]:
-            process, turn = processes[name], time.perf_counter()
-            if not left():
-                outcome = "not reached"
-            elif name in late and not is_ready(process, left()):
-                outcome = "not ready"
-            else:
-                outcome = "measured" if has_measured(process, min(left(), options.turn)) else "failed or cut off"
+        for i, name in enumerate(wanted):
+            for other in wanted[i : i + options.jobs]:
+                if other not in processes:
+                    start(other)
+            turn, outcome = time.perf_counter(), "not ready"
+            if is_ready(processes[name], left()):
+                signal_others(name, signal.SIGSTOP)
+                outcome = (
+                    "measured" if has_measured(processes[name], min(left(), options.turn)) else "failed or cut off"
+                )
+                signal_others(name, signal.SIGCONT)
+            processes[name].kill()
             print(f"{name:<24} {outcome} in {time.perf_counter() - turn:.1f} s", flush=True)
     finally:
         for process in processes.values():
@@ -425,6 +433,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[""], help="parts of names such as steps-jax or many-256")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--jobs", type=int, default=6, help="parts that compile at the same time")
     parser.add_argument("--prepare", type=float, default=75, help="seconds of compiling")
     parser.add_argument("--within", type=float, default=300, help="seconds in all")
     parser.add_argument("--turn", type=float, default=45, help="seconds of a part's turn at most")
