@@ -60,6 +60,10 @@ class Engine(Protocol):
     def layout(self) -> Layout:
         """The agent's weights by name."""
 
+    @property
+    def compile_seconds(self) -> float:
+        """How long the calls took, so far, in which something was compiled."""
+
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
 

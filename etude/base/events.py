@@ -89,6 +89,7 @@ class Learned:
     metrics: dict[str, float]
     seconds: float
     adjusted: tuple[Adjusted, ...] = ()  # what rules changed after it; events of their own as well
+    compile_seconds: float = field(default=0.0, compare=False)  # of calls since the last one in which JAX, ... compiled
 
 
 @dataclass(frozen=True, slots=True)

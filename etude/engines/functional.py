@@ -30,6 +30,7 @@ class Backend(Protocol):
 
     name: str
     device: str
+    compile_seconds: float  # how long the calls took, so far, in which something was compiled
     compiled_for: tuple[Any, ...]  # what else than the framework a program of this backend depends on, once settled
 
     def settle(self, layout: ParameterLayout) -> None:
@@ -261,6 +262,11 @@ class FunctionalEngine:
     def _shared(self, scalars: tuple[str, ...]) -> Program:
         """Found at the first call, right before it is traced."""
         return shared(Program, self.layout, self.backend, scalars)
+
+    @property
+    def compile_seconds(self) -> float:
+        """See `protocols.Engine`."""
+        return self.backend.compile_seconds
 
     @property
     def traces(self) -> int:

@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import functools
 import os
+import time
 from typing import Any
 
 import jax
@@ -26,6 +27,7 @@ class JaxBackend:
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compile_seconds: float = 0.0
         self.compiled_for: tuple[Any, ...] = ()
         self._busy = busy
 
@@ -62,8 +64,10 @@ class JaxBackend:
 
         def call(*arguments: Any) -> Any:
             check_home(self.name)
+            began = time.perf_counter()
             found = compiled(*arguments)
             if traces:
+                self.compile_seconds += time.perf_counter() - began
                 traces.clear()
                 release_freed_memory()
             return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,7 @@ class TensorFlowBackend:
 
     def __init__(self, device: str, busy: Busy = Busy(), xla: bool = True):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compile_seconds: float = 0.0
         self.compiled_for: tuple[Any, ...] = ()
         self._busy, self._xla = busy, xla
 
@@ -52,9 +54,13 @@ class TensorFlowBackend:
             shapes = tuple((x.shape, x.dtype) for x in tf.nest.flatten(passed))
             tensors = self.put(passed)
             with tf.device(self._place):
-                if shapes not in traced:
-                    traced[shapes] = compiled.get_concrete_function(own, *tensors)
-                return traced[shapes](own, *tensors)
+                if shapes in traced:
+                    return traced[shapes](own, *tensors)
+                began = time.perf_counter()
+                traced[shapes] = compiled.get_concrete_function(own, *tensors)
+                found = traced[shapes](own, *tensors)
+                self.compile_seconds += time.perf_counter() - began
+                return found
 
         return call
 

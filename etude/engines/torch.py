@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -70,6 +71,7 @@ class TorchEngine:
     backward pass for each loss, and one fused Adam step for each."""
 
     name = "torch"
+    compile_seconds = 0.0
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
@@ -322,6 +324,7 @@ class CompiledTorchBackend:
 
     def __init__(self, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.device: str = device
+        self.compile_seconds: float = 0.0
         self.compiled_for: tuple[Any, ...] = ()
         self._busy = busy
         self._compiled: Any = None
@@ -356,14 +359,16 @@ class CompiledTorchBackend:
         return trees.map(lambda x, y: None if x is None else torch.where(condition, x, y), one(), other())
 
     def scan(self, step: Any, carry: Any, inputs: Any, constant: Any) -> tuple[Any, Any]:
-        if self._compiled is None:
+        if first := self._compiled is None:
             for kind in (torch.Tensor, float, int):
                 IMPLEMENTATIONS[kind]  # found now, because the compiler cannot follow an import
             self._compiled = torch.compile(step, fullgraph=True)
         batches, noise = inputs
-        outputs = []
+        outputs: list[Any] = []
         for i in range(batches["weight"].shape[0]):
+            began = time.perf_counter()
             carry, output = self._compiled(carry, (_pick(batches, i), _pick(noise, i)), constant)
+            self.compile_seconds += time.perf_counter() - began if first and not outputs else 0.0
             outputs.append(output)
         summaries = torch.stack([summary for summary, _ in outputs])
         return carry, (summaries, None if outputs[0][1] is None else torch.stack([errors for _, errors in outputs]))

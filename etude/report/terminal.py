@@ -193,7 +193,7 @@ class _State:
 
     def __init__(self) -> None:
         self.step, self.first_step, self.total = 0, 0, 0
-        self.began = 0.0
+        self.began = self.compiled = 0.0  # a time, and seconds
         self.finished = False
         self.episodes: deque[EpisodeEnd] = deque(maxlen=RECENT_EPISODES)
         self.losses: dict[str, float] = {}
@@ -206,7 +206,7 @@ class _State:
         late = isinstance(event, Evaluated) and event.step < self.step  # beside training
         self.step = self.step if late else event.step
         if isinstance(event, Started):
-            self.first_step, self.began, self.finished = event.step, now, False
+            self.first_step, self.began, self.finished, self.compiled = event.step, now, False, 0.0
             self.total = int(event.description.get("end") or event.description.get("total") or 0)
         elif isinstance(event, Collected):
             self.episodes.extend(event.episodes)
@@ -214,6 +214,7 @@ class _State:
                 self.metrics.setdefault(name, deque(maxlen=RECENT_EPISODES)).append(float(values.mean()))
         elif isinstance(event, Learned):
             self.losses = event.losses
+            self.compiled += event.compile_seconds
         elif isinstance(event, Evaluated):
             self.evaluation = event
             self.best = event.mean if event.best else self.best
@@ -251,6 +252,8 @@ class _State:
         if self.metrics:
             facts.append(("metrics", _named({name: sum(each) / len(each) for name, each in self.metrics.items()})))
         facts.append(("steps/s", f"{rate:,.0f}"))
+        if self.compiled >= 1.0:
+            facts.append(("compiled", _duration(self.compiled)))
         if self.finished:
             facts.append(("took", _duration(now - self.began)))
         elif self.total and rate > 0:

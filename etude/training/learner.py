@@ -168,7 +168,7 @@ class Learner:
         # Called after learning phases, with the last batches and the number of gradient steps; they return metrics
         self.measured_by: list[Callable[[Learner, Any, int], Mapping[str, float]]] = []
         own = agent.config.reset_every if isinstance(agent.config, OffPolicyConfig) else None
-        self._reset_every, self._seed = own, seed
+        self._reset_every, self._seed, self._compile_seconds = own, seed, float(engine.compile_seconds)
         if own is not None:
             self._first_weights(0)
         # What a phase came to, from its hyperparameters, where the rollout has carried it out
@@ -298,7 +298,9 @@ class Learner:
             self.replay.clear()
         if self._draws_noise:
             self._draw_noise(due)
-        return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted)
+        compiled = self.engine.compile_seconds - self._compile_seconds
+        self._compile_seconds += compiled
+        return Learned(progress.step, progress.gradient_steps, losses, metrics, seconds, adjusted, compiled)
 
     def portions(self, due: UpdatesDue) -> list[int]:
         """Of how many of the gradient steps batches are drawn at once: of few different numbers, which are compiled."""

@@ -36,7 +36,7 @@ def test_the_bar_shows_step_return_evaluation_losses_rate_and_time_left():
     events = [
         started(total=1_000),
         collected(100, 10.0, 20.0),
-        Learned(100, 1, {"actor": 0.25}, {}, 0.1),
+        Learned(100, 1, {"actor": 0.25}, {}, 0.1, compile_seconds=71.0),
         Evaluated(100, (30.0, 50.0), (1, 1), True),
         estimated(100),
     ]
@@ -45,7 +45,7 @@ def test_the_bar_shows_step_return_evaluation_losses_rate_and_time_left():
         "dqn on CartPole-v1", "seed 0", "100/1,000", "10%", "15 (last 2 episodes)", "40 at step 100, best 40",
         "wis 30 at step 100", "actor 0.25",
         # the clock stood at 1 at the start and at 4 at the evaluation: 100 steps in 3 s, 900 left
-        "33", "0:27",
+        "33", "0:27", "compiled", "1:11",
     ):  # fmt: skip
         assert part in text
 

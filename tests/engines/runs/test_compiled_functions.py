@@ -16,6 +16,7 @@ from etude import Recurrent, Run, engines
 from etude.adapt import Adapt
 from etude.algorithms import PPO
 from etude.base.errors import ConfigError
+from etude.base.events import Learned
 from etude.base.optimizers import SGD
 from etude.base.schedules import Linear
 from etude.engines.programs import KEPT, LAST, PROGRAMS
@@ -130,6 +131,15 @@ def test_a_class_of_ones_own_is_known_by_itself_and_what_it_reads(engine_name, m
     monkeypatch.setitem(globals(), "SCALE", 2.0)
     other, doubled = learned()
     assert other._learning is not first._learning and doubled == pytest.approx(2 * loss)
+
+
+def test_the_time_that_compiling_takes_is_told_once(engine_name):
+    told = []
+    for _ in range(2):
+        with Run("dqn", "CartPole-v1", config=DQN_TINY, environments=2, engine=engine_name) as run:
+            told.append([event.compile_seconds for event in run.steps(96) if isinstance(event, Learned)])
+    compiles = engine_name != "torch"
+    assert (told[0][0] > 0.0) == compiles and not any((*told[0][1:], *told[1]))
 
 
 def test_classes_of_one_name_share_nothing(engine_name):
