@@ -27,7 +27,7 @@ from compared import summary
 from families import algorithms
 from licences import licences
 from markdown_table import NOTE, escaped, table, title
-from measured import bandits, by_environment, curves, learning, multi_agent, offline, pictures
+from measured import asked, bandits, by_environment, curves, learning, multi_agent, offline, pictures
 from measured_reliability import MARKS
 from other_names import CLEANRL, SB3, names
 from spaces_page import spaces_and_data
@@ -161,9 +161,10 @@ def pages(measured: bool = True) -> dict[Path, str]:
                 "several": multi_agent(),
                 "offline": offline(name),
                 "bandits": bandits(),
+                "asked": asked(),
             }
             for mark, content in results.items():
-                text = filled(text, mark, content + shown)
+                text = filled(text, mark, content + (shown if mark != "asked" else ""))
             text = filled(text, "curves", shown)
         found[path] = text
     return found

@@ -76,6 +76,22 @@ def offline(algorithm: str | None = None) -> str:
     return _of_one_or_all(head, rows, algorithm, about)
 
 
+def asked() -> str:
+    """What Decision Transformers returned for targets below the highest recorded return, after the same training."""
+    rows: dict[tuple[str, str, str], list[float]] = {}
+    for name, cell in read("offline").get("cells", {}).items():
+        _, environment, data, _ = name.split("/")
+        for target, found in cell.get("asked", {}).items():
+            rows.setdefault((environment, data, target), []).append(found)
+    if not rows:
+        return NOT_MEASURED
+    lines = [
+        [*row, f"{statistics.mean(found):.4g}", ", ".join(f"{x:g}" for x in found)]
+        for row, found in sorted(rows.items(), key=lambda item: (*item[0][:2], -float(item[0][2])))
+    ]
+    return table(["environment", "data", "target", "mean return", "each seed"], lines)
+
+
 def bandits() -> str:
     """The regret that bandits collect while they learn, beside LinUCB's bound."""
     held = read("bandits")
