@@ -10,6 +10,8 @@ from etude.base.data import Batch, Episode
 from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
+from etude.estimation.target import TargetPolicy
+from etude.explore import Sample
 from etude.tuning.evolution import Mutations, mutated
 
 SPACES = Spaces(Box(-1.0, 1.0, (2,), np.float32), Discrete(3))
@@ -96,6 +98,21 @@ def test_rewards_that_are_not_reported_leave_the_return_to_go_as_it_was(asked):
     with etude.load(asked, Counted, target_return=3.0) as run:
         actions = [run.act(np.zeros(1, np.float32), first=t == 0) for t in range(STEPS)]
     assert sum(actions) > 3
+
+
+def test_estimates_are_of_what_it_would_do_after_the_recorded_rewards(asked):
+    episodes = etude.record(Counted, 5, seed=2).episodes
+    with etude.load(asked, Counted, target_return=2.0) as run:
+        actor = run.actor()
+        found = TargetPolicy(actor, Sample(log_prob=True), Discrete(2)).log_prob(episodes)
+        expected = []
+        for episode in episodes:
+            state = np.zeros((1, actor.state_size), np.float32)
+            for t, action in enumerate(episode.action):
+                policy, state = actor.act(episode.observation[t : t + 1], state)
+                expected.append(policy.log_prob(np.array([action]))[0])
+                state = actor.rewarded(actor.acted(state, np.array([action])), episode.reward[t : t + 1])
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(

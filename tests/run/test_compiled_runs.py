@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 import etude
-from etude.algorithms import PPOConfig, RecurrentPPOConfig
+from etude import ops
+from etude.algorithms import PPOConfig, RecurrentPPO, RecurrentPPOConfig
 from etude.base.data import RECURRENT_STATE
 from etude.base.errors import ConfigError
 from etude.base.events import Collected
@@ -72,6 +73,37 @@ def test_memories_go_from_step_to_step_and_begin_anew_with_each_episode():
         _, after = run.engine.act(steps.observation[t], state[t])
         goes_on = ~ended[t]
         np.testing.assert_allclose(state[t + 1][goes_on], np.asarray(after)[goes_on], atol=1e-5)
+
+
+class Earning(RecurrentPPO):
+    """Remembers what it has earned, too."""
+
+    def build(self, make, spaces):
+        super().build(make, spaces)
+        self.state_size += 1
+
+    def act(self, observation, state):
+        output, after = super().act(observation, state)
+        return output, ops.concatenate([after, state[:, -1:]], -1)
+
+    def value(self, observation, state, first=None):
+        value, after = super().value(observation, state, first)
+        return value, ops.concatenate([after, state[:, -1:]], -1)
+
+    def _split(self, state):
+        return super()._split(state[:, :-1])
+
+    def rewarded(self, state, reward):
+        return ops.concatenate([state[:, :-1], state[:, -1:] + ops.expand_dims(reward, -1)], -1)
+
+
+def test_rewards_are_remembered_within_an_episode():
+    agent = Earning(RecurrentPPOConfig(rollout_length=64, sequence_length=8, **PLAIN))
+    run = etude.Run(agent, CARTPOLE, engine="jax", environments=4, execution=etude.Execution(vectorization="compiled"))
+    (steps,) = next(event for event in run.steps(256) if isinstance(event, Collected)).steps
+    earned, goes_on = steps.extras[RECURRENT_STATE][..., -1], ~(steps.terminated | steps.truncated)[:-1]
+    assert not goes_on.all() and not earned[1:][~goes_on].any()
+    np.testing.assert_allclose(earned[1:][goes_on], (earned[:-1] + steps.reward[:-1])[goes_on])
 
 
 class Endless(FunctionalEnvironment):

@@ -33,6 +33,30 @@ def test_one_client_fills_a_column_with_its_episodes():
     rollout.close()
 
 
+class Earning(Actor):
+    """Remembers what it has earned in the episode."""
+
+    state_size = 1
+
+    def act(self, observation, state):
+        return super().act(observation), state
+
+    def acted(self, state, action):
+        return state
+
+    def rewarded(self, state, reward):
+        return (state + reward[:, None]).astype(np.float32)
+
+
+def test_an_agent_remembers_what_clients_say_that_it_earned():
+    rollout = rollout_of(actor=Earning())
+    in_thread(play, rollout.url, 0, [5, 2, 4])
+    for steps in (rollout.collect(6, 0), rollout.collect(4, 6)):
+        t = steps.observation[..., 1]  # which is the reward, too
+        np.testing.assert_array_equal(steps.extras["recurrent_state"][..., 0], t * (t - 1) / 2)
+    rollout.close()
+
+
 def test_columns_are_filled_by_as_many_clients_as_there_are():
     actor = Actor()
     alone = rollout_of(3, actor)
