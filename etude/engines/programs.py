@@ -148,9 +148,11 @@ class _Writer(pickle.Pickler):
             self._walked.add(_Same(found))
             return _first, (same, read)
         kind: Any = type(found)
-        if _is_of_user(kind) and not (
+        # A class of etude's that says how those derived from it are written, or data
+        written = next((base for base in kind.__mro__ if "__reduce__" in vars(base)), object)
+        if _is_of_user(kind) and (written is object or _is_of_user(written)) and not (
             dataclasses.is_dataclass(kind) and all(getattr(kind, name) is getattr(object, name) for name in _WRITING)
-        ):
+        ):  # fmt: skip
             raise pickle.PicklingError(f"{kind.__module__}.{kind.__name__} may change")
         return NotImplemented
 

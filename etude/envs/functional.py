@@ -3,6 +3,7 @@ Gymnasium, and within a compiled rollout on JAX all are stepped in one program."
 
 from __future__ import annotations
 
+import copyreg
 import importlib
 import math
 from collections.abc import Callable
@@ -37,6 +38,10 @@ class FunctionalEnvironment:
 
     def __init__(self, **changed: Any):
         self.params: Any = self.Parameters(**changed)
+
+    def __reduce__(self) -> Any:
+        """By class and attributes. Pure functions are not changed by what they did: equal ones share programs."""
+        return copyreg.__newobj__, (type(self),), vars(self)  # type: ignore[attr-defined]
 
     def reset(self, key: Any, params: Any) -> tuple[Tree, Any]:
         """The observation and the state, a tree of arrays, that an episode begins with. key: what random numbers are

@@ -134,14 +134,16 @@ def test_a_call_that_is_left_in_its_middle_is_taken_back_to_the_last_event(algor
     assert len(seen) == 8
 
 
-def test_without_branches_as_on_a_gpu_the_numbers_are_the_same(monkeypatch):
+def test_programs_are_shared_and_without_branches_as_on_a_gpu_have_the_same_numbers(monkeypatch):
     class Elsewhere(Phases):
         def __init__(self, *given):
             super().__init__(*given)
             self._branches = False
 
-    branching = made(env=Drift)
+    branching, alike = made(env=Drift), made(env=Drift)
     branching.train(PHASE * 3)
+    alike.train(PHASE)
+    assert branching.engine.compile_seconds > 0.0 == alike.engine.compile_seconds  # equal environments share programs
     monkeypatch.setattr("etude.training.compiled.Phases", Elsewhere)
     other = made(env=Drift)
     other.train(PHASE * 3)
