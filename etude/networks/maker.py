@@ -86,16 +86,9 @@ class Maker:
         gain: factor on the initial weights of a spec's last layer.
         Raises NetworkError where a module of your own returns another shape, ConfigError for a recurrent network.
         """
-        joined = _joined(space)
         if members is not None and not isinstance(spec, Mlp | SimBa):
             return Ensemble([self(spec, space, outputs, gain=gain) for _ in range(members)])
-        if isinstance(spec, Mlp | Conv):
-            return Network(Architecture(spec, joined, outputs, members, gain), self._rng)
-        if isinstance(spec, SimBa):
-            return Network(ResidualArchitecture(spec, joined, outputs, members, gain), self._rng)
-        if isinstance(spec, ByEmbedding):
-            return self._by_embedding(spec, joined, (outputs,), gain)
-        return self._module(spec, space if isinstance(space, tuple) else (space,), (outputs,))
+        return self._network(spec, space, outputs, members, gain)
 
     def features(self, spec: Mlp | Conv, space: Space) -> Network:
         """A network from observations in `space` to its last hidden layer, [B, widths[-1]]."""
@@ -107,16 +100,20 @@ class Maker:
 
         Raises NetworkError where a module of your own returns another shape.
         """
-        shape = (actions,) if numbers is None else (actions, numbers)
-        if isinstance(spec, Mlp | Conv):
-            return Network(Architecture(spec, space, shape), self._rng)
-        if isinstance(spec, SimBa):
-            return Network(ResidualArchitecture(spec, space, shape), self._rng)
-        if isinstance(spec, ByEmbedding):
-            return self._by_embedding(spec, space, shape)
-        return self._module(spec, (space,), shape)
+        return self._network(spec, space, (actions,) if numbers is None else (actions, numbers))
 
-    def _by_embedding(self, spec: ByEmbedding, space: Space, shape: tuple[int, ...], gain: float = 1.0) -> Network:
+    def _network(
+        self, spec: Any, inputs: Space | tuple[Space, ...], outputs: int | tuple[int, ...],
+        members: int | None = None, gain: float = 1.0,
+    ) -> Part:  # fmt: skip
+        """See `Architecture` for outputs, members and gain."""
+        space, shape = _joined(inputs), outputs if isinstance(outputs, tuple) else (outputs,)
+        if isinstance(spec, Mlp | Conv):
+            return Network(Architecture(spec, space, outputs, members, gain), self._rng)
+        if isinstance(spec, SimBa):
+            return Network(ResidualArchitecture(spec, space, outputs, members, gain), self._rng)
+        if not isinstance(spec, ByEmbedding):
+            return self._module(spec, inputs if isinstance(inputs, tuple) else (inputs,), shape)
         if self._normalises:
             raise ConfigError(
                 f"network = ByEmbedding(key={spec.key!r}), normalize_observation = True; moments belong to a row "
