@@ -12,14 +12,13 @@ import numpy as np
 from etude import ops
 from etude.agent import Agent
 from etude.base import seeding
-from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.engines.optimizers import Gradient, clip_by_norm, natural_step, norm_of, optimizer_update
-from etude.engines.parameter_layout import Arrays, ParameterLayout, loss_noise
+from etude.engines.optimizers import Gradient, natural_step, optimizer_update
+from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, loss_noise
 from etude.engines.programs import shared
-from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
+from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, joined, measured, read_losses, update_of
 from etude.networks.maker import Maker
 from etude.networks.network import parts_of
 from etude.protocols import Weights
@@ -127,7 +126,9 @@ class Program:
         """One gradient step that trains these groups."""
         (scalars, metrics, td_error, moved), gradients = self._differentiate(state["values"], inputs, hyper, groups)
         values = dict(state["values"]) | moved
-        measure = functools.partial(self._measure, values, inputs, hyper)
+        batch, noise = inputs
+        read = Batch(**{"index": None, "next_observation": None, **batch})
+        measure = functools.partial(measured, self.layout, values, read, noise, hyper)
         state, found = self._descend({**state, "values": values}, gradients, hyper, groups, measure)
         reported = self._summary(scalars, metrics, found, set() if self.layout.delayed <= groups.keys() else self._rare)
         return state, (reported, td_error)
@@ -149,13 +150,6 @@ class Program:
             return scalars, (scalars, metrics, td_error, moved)
 
         return self.backend.gradients(losses, values, groups)
-
-    def _measure(self, values: Arrays, inputs: Any, hyper: Arrays, group: str, vector: Any) -> tuple[Any, Any]:
-        """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
-        batch, noise = inputs
-        agent = self.layout.bind({**values, **self.layout.split(group, vector)}, hyper)
-        found = agent.loss(Batch(**{"index": None, "next_observation": None, **batch}), noise)[group]
-        return found.value, found.policy
 
     def gradient(self, function: Any, at: Any) -> Any:
         """See `optimizers.Differentiation`."""
@@ -181,28 +175,23 @@ class Program:
     def _descend(
         self, state: Any, gradients: Arrays, hyper: Arrays, groups: dict[str, tuple[str, ...]], measure: Any = None
     ) -> tuple[Any, Arrays]:
-        """The state after one gradient step that trains these groups, and metrics of it. measure: see `_measure`; of a
+        """The state after one gradient step that trains these groups, and metrics of it. measure: see `measured`; of a
         group and a vector."""
-        layout, step, reported = self.layout, state["step"] + 1, {}
+        layout, step, reported = self.layout, state["step"] + 1, dict[str, Any]()
         delayed = {"delayed": state["delayed"] + (layout.delayed <= groups.keys())} if layout.delay else {}
         new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
         for group, names in groups.items():
-            for metric, own in layout.layers.get(group, {}).items():
-                reported[metric] = norm_of([gradients[name] for name in own])
-            gradient = layout.transformed(group, _joined(gradients, names), hyper)
-            if "max_gradient_norm" in layout.hyper:
-                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                reported[f"{group}_gradient_norm"] = norm
-                reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper["max_gradient_norm"], "float32")
+            gradient, told = bounded(layout, group, gradients, hyper)
+            reported |= told
             if group in layout.agent.trust_regions:
-                start, of_group = _joined(state["values"], names), functools.partial(measure, group)
+                start, of_group = joined(state["values"], names), functools.partial(measure, group)
                 change, told = natural_step(layout.config(hyper), gradient, start, of_group, self)
                 reported |= {f"{group}_{name}": x for name, x in told.items()}
                 new |= {name: new[name] + part for name, part in layout.split(group, change).items()}
                 continue
             times = delayed["delayed"] if group in layout.delayed else step
             rate, time = hyper[layout.rates[group]], ops.cast(times, "float32")
-            found = Gradient(rate, time, gradient, functools.partial(_joined, state["values"], names))
+            found = Gradient(rate, time, gradient, functools.partial(joined, state["values"], names))
             kept = {moment: vectors[group] for moment, vectors in moments.items()}
             change, kept = optimizer_update(layout.optimizer(hyper), found, kept)
             for moment, vector in kept.items():
@@ -225,19 +214,15 @@ class Program:
         return ops.stack([zero if name in absent else x for name, x in reported.items()], 0)
 
 
-class FunctionalEngine:
+class FunctionalEngine(LaidOutEngine):
     """Evaluates and trains one agent, with programs that it shares with others like it; see `programs.shared`."""
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, backend: Backend):
         self.spaces: Spaces = spaces
         self.backend: Backend = backend
-        self.layout: ParameterLayout = ParameterLayout(
-            agent, spaces, Maker(seeding.generator(seed, "weights"), backend.wrap_module)
-        )
+        make = Maker(seeding.generator(seed, "weights"), backend.wrap_module)
+        super().__init__(ParameterLayout(agent, spaces, make))
         self.exportable: bool = self.layout.portable
-        self.state_size: int = self.layout.agent.state_size
-        self.acted: Any = self.layout.agent.acted
-        self.rewarded: Any = self.layout.agent.rewarded
         backend.settle(self.layout)
         self.name: str = backend.name
         self.device: str = backend.device
@@ -364,10 +349,6 @@ class FunctionalEngine:
         state = {**self.backend.numpy(self.held), "noise": seeding.generator_state(self.noise)}
         return state | {moment: self.layout.parted(state[moment]) for moment in self.layout.moments}
 
-    def check_state(self, saved: Stored) -> None:
-        """Raise CheckpointError where `restore` cannot continue from this."""
-        self.layout.check_state(saved)
-
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""
         layout = self.layout
@@ -378,11 +359,6 @@ class FunctionalEngine:
         if layout.delay is not None:
             self.held["delayed"] = self.backend.put(np.asarray(layout.times_delayed(state), np.int32))
         self._done = int(state["step"])
-
-
-def _joined(arrays: Arrays, names: tuple[str, ...]) -> Any:
-    """These arrays as one vector."""
-    return ops.concatenate([ops.reshape(arrays[name], (-1,)) for name in names])
 
 
 def _read(batch: Batch) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
-from etude.engines.parameter_layout import ParameterLayout
+from etude.engines.parameter_layout import LaidOutEngine, ParameterLayout
 from etude.engines.updates import read_losses
 from etude.networks.maker import Maker
 from etude.networks.network import Part, parts_of
@@ -28,7 +28,7 @@ def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
     )
 
 
-class NumpyEngine:
+class NumpyEngine(LaidOutEngine):
     """Evaluates one agent in NumPy. rng: of its first weights."""
 
     exportable = True
@@ -36,10 +36,7 @@ class NumpyEngine:
     def __init__(self, agent: Agent, spaces: Spaces, rng: np.random.Generator | None = None):
         self.spaces = spaces
         rng = np.random.default_rng(0) if rng is None else rng
-        self.layout: ParameterLayout = ParameterLayout(agent, spaces, Maker(rng, _no_modules))
-        self.state_size: int = self.layout.agent.state_size
-        self.acted: Any = self.layout.agent.acted
-        self.rewarded: Any = self.layout.agent.rewarded
+        super().__init__(ParameterLayout(agent, spaces, Maker(rng, _no_modules)))
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         bound = parts_of(self._bound)  # where they hold each weight

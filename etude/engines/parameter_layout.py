@@ -386,3 +386,17 @@ def check_module(module: Any, two: list[Any], inputs: tuple[Space, ...], outputs
 def loss_noise(seed: int) -> np.random.Generator:
     """The generator of the noise that losses get, the same on every engine."""
     return seeding.generator(seed, "loss noise")
+
+
+class LaidOutEngine:
+    """The base of engines: what they tell of an agent with this layout of its weights."""
+
+    def __init__(self, layout: ParameterLayout):
+        self.layout: ParameterLayout = layout
+        self.state_size: int = layout.agent.state_size
+        self.acted: Any = layout.agent.acted
+        self.rewarded: Any = layout.agent.rewarded
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this."""
+        self.layout.check_state(saved)

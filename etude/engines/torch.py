@@ -16,7 +16,6 @@ from torch.optim.adam import adam as fused_adam
 
 from etude.agent import Agent, Losses
 from etude.base import seeding, trees
-from etude.base.checks import Stored
 from etude.base.cores import Busy, physical_cores, usable_cores
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import NetworkError
@@ -25,10 +24,10 @@ from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
-from etude.engines.optimizers import Gradient, clip_by_norm, natural_step, norm_of, optimizer_update
-from etude.engines.parameter_layout import Arrays, ParameterLayout, check_module, loss_noise
+from etude.engines.optimizers import Gradient, natural_step, optimizer_update
+from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, check_module, loss_noise
 from etude.engines.pretrained import pretrained_models
-from etude.engines.updates import READ_BY_LOSSES, check_finite, read_losses, update_of
+from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, measured, read_losses, update_of
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part, parts_of
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -66,7 +65,7 @@ def _defaults() -> set[int]:
     return set() if any(name in os.environ for name in SETTINGS) else {usable_cores(), physical_cores()}
 
 
-class TorchEngine:
+class TorchEngine(LaidOutEngine):
     """Evaluates and trains one agent in eager torch. Every gradient step is one pass through `agent.loss`, one
     backward pass for each loss, and one fused Adam step for each."""
 
@@ -75,13 +74,9 @@ class TorchEngine:
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, device: str, busy: Busy = Busy()):  # noqa: B008  (a tuple)
         self.spaces = spaces
-        self.layout: ParameterLayout = ParameterLayout(
-            agent, spaces, Maker(seeding.generator(seed, "weights"), wrap_module, pretrained_models())
-        )
+        make = Maker(seeding.generator(seed, "weights"), wrap_module, pretrained_models())
+        super().__init__(ParameterLayout(agent, spaces, make))
         self.exportable: bool = self.layout.portable
-        self.state_size: int = self.layout.agent.state_size
-        self.acted: Any = self.layout.agent.acted
-        self.rewarded: Any = self.layout.agent.rewarded
         self.device: str = (device := decide(device, torch.cuda.device_count(), self.layout))
         weights, fixed = self.layout.initial.values(), sum(part.fixed for part in self.layout.parts.values())
         self._acting, self._learning = (threads_for(weights, own, fixed) for own in (busy.acting, busy.learning))
@@ -148,18 +143,12 @@ class TorchEngine:
             for name, part in parts_of(agent).items():
                 for variable, value in part.moved.items():
                     self._values[f"{name}.{variable}"].copy_(value)
-        measure = functools.partial(self._measure, batch, noise, hyper)
+        measure = functools.partial(measured, layout, self._values, batch, noise, hyper)
         metrics |= self._descend(self._averaged(gradients), hyper, groups, measure)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
         names = list(scalars), layout.told_by(losses)
         return names, numbers, None if td_error is None else td_error.detach()
-
-    def _measure(self, batch: Batch, noise: Any, hyper: dict[str, float], group: str, vector: Any) -> tuple[Any, Any]:
-        """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
-        agent = self.layout.bind({**self._values, **self.layout.split(group, vector)}, hyper)
-        found = agent.loss(batch, noise)[group]
-        return found.value, found.policy
 
     def gradient(self, function: Any, at: Any) -> Any:
         """See `optimizers.Differentiation`."""
@@ -221,18 +210,12 @@ class TorchEngine:
         groups: dict[str, tuple[str, ...]],
         measure: Any = None,
     ) -> dict[str, torch.Tensor]:
-        """Train these groups with gradients by name; metrics of it. measure: see `_measure`; of a group and a
+        """Train these groups with gradients by name; metrics of it. measure: see `measured`; of a group and a
         vector."""
-        layout, reported = self.layout, {}
-        for group, names in groups.items():
-            for metric, own in layout.layers.get(group, {}).items():
-                reported[metric] = norm_of([gradients[name] for name in own])
-            gradient = torch.cat([gradients[name].reshape(-1) for name in names])
-            gradient = layout.transformed(group, gradient, hyper)
-            if "max_gradient_norm" in layout.hyper:
-                gradient, norm = clip_by_norm(gradient, hyper["max_gradient_norm"])
-                reported[f"{group}_gradient_norm"] = norm
-                reported[f"{group}_gradient_clipped"] = (norm > hyper["max_gradient_norm"]).float()
+        layout, reported = self.layout, dict[str, Any]()
+        for group in groups:
+            gradient, told = bounded(layout, group, gradients, hyper)
+            reported |= told
             if group in layout.agent.trust_regions:
                 of_group, weights = functools.partial(measure, group), self._trained[group]
                 change, told = natural_step(layout.config(hyper), gradient, weights, of_group, self)
@@ -292,10 +275,6 @@ class TorchEngine:
             **({"delayed": counted[0]} if counted else {}),
             "noise": seeding.generator_state(self._noise),
         }
-
-    def check_state(self, saved: Stored) -> None:
-        """Raise CheckpointError where `restore` cannot continue from this."""
-        self.layout.check_state(saved)
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`."""

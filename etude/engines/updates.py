@@ -10,7 +10,8 @@ from etude import ops
 from etude.agent import Losses
 from etude.base.data import Batch, Update, WorkerGradients
 from etude.base.errors import NumericalError
-from etude.engines.parameter_layout import FILLED
+from etude.engines.optimizers import clip_by_norm, norm_of
+from etude.engines.parameter_layout import FILLED, ParameterLayout
 from etude.protocols import Engine
 
 
@@ -43,6 +44,33 @@ class FromRollouts:
         update = self._engine.apply(found.gradients, hyper)
         age = float(gradient_steps - found.gradient_steps)
         return Update(found.losses, {**found.metrics, **update.metrics, "gradient_age": age}, None, 1)
+
+
+def joined(arrays: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+    """These arrays as one vector."""
+    return ops.concatenate([ops.reshape(arrays[name], (-1,)) for name in names])
+
+
+def bounded(
+    layout: ParameterLayout, group: str, gradients: Mapping[str, Any], hyper: Any
+) -> tuple[Any, dict[str, Any]]:
+    """The gradient [P] that trains a group, of gradients by name, transformed and clipped; and metrics of it."""
+    layers, limit = layout.layers.get(group, {}), "max_gradient_norm"
+    reported = {metric: norm_of([gradients[name] for name in own]) for metric, own in layers.items()}
+    gradient = layout.transformed(group, joined(gradients, layout.groups[group]), hyper)
+    if limit in layout.hyper:
+        gradient, norm = clip_by_norm(gradient, hyper[limit])
+        reported[f"{group}_gradient_norm"] = norm
+        reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper[limit], "float32")
+    return gradient, reported
+
+
+def measured(
+    layout: ParameterLayout, values: Mapping[str, Any], batch: Batch, noise: Any, hyper: Any, group: str, vector: Any
+) -> tuple[Any, Any]:
+    """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
+    found = layout.bind({**values, **layout.split(group, vector)}, hyper).loss(batch, noise)[group]
+    return found.value, found.policy
 
 
 # The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
