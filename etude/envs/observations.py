@@ -214,9 +214,6 @@ class _Leaf:
         self.most = limits(self.space)[0][1]  # None: of a Box
         self._precision = Precision(space)
 
-    def batch(self, array: Any) -> np.ndarray:
-        return self.gather(array)  # iterating over a batched array gives its rows
-
     def converted(self, x: Any) -> Any:
         x = ops.cast(x if self._origin is None else x - self._origin, self._cast_to)
         return x if self.start is None else ops.cast(x - self.start, self._cast_to)
@@ -244,6 +241,8 @@ class _Leaf:
             message = f"is {values[position]}, which is outside of {self.source}. Make what you return and "
             raise Mismatch(position, self.key, message + "observation_space agree")
         return array
+
+    batch = gather  # iterating over a batched array gives its rows
 
     def _cast(self, array: np.ndarray, values: Sequence[Any] | np.ndarray) -> np.ndarray:
         if array.shape == (len(values), *self.shape) and np.can_cast(array.dtype, self.dtype, "same_kind"):
@@ -349,8 +348,7 @@ class _Texts:
                 raise Mismatch(position, self.key, str(problem)) from None
         return np.stack(rows)
 
-    def batch(self, values: Any) -> np.ndarray:
-        return self.gather(values)
+    batch = gather
 
     def converted(self, x: Any) -> Any:
         raise SpaceError(f"The observation {self.key!r} is a text, of which arrays hold the codes.")

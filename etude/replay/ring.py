@@ -330,9 +330,13 @@ class Ring:
 
     def oldest(self, counts: np.ndarray) -> np.ndarray:
         """The flat rows of the `counts` [N] oldest steps of each column, column by column: [sum(counts)]."""
+        return self.rows_from(self.head - self.filled, counts)
+
+    def rows_from(self, slots: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The flat rows of `counts` [N] steps of each column from these slots on, column by column: [sum(counts)]."""
         column = np.repeat(np.arange(self.environments), counts)
         offset = np.arange(len(column)) - np.repeat(np.cumsum(counts) - counts, counts)
-        return (self.head[column] - self.filled[column] + offset) % self.slots * self.environments + column
+        return (slots[column] + offset) % self.slots * self.environments + column
 
     def vacant(self) -> np.ndarray:
         """The flat rows from each head on that hold no step even in a full ring: [N * frame_stack]."""

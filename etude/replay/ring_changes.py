@@ -41,11 +41,7 @@ class RingChanges:
         if (grown != ring.filled).any() or (new >= ring.limit).any():
             rows = np.arange(self._rows)
         else:  # from the row before the new ones, which may have been cut, to the pending one
-            counts = new + 2
-            column = np.repeat(np.arange(ring.environments), counts)
-            offset = np.arange(len(column)) - np.repeat(np.cumsum(counts) - counts, counts)
-            slot = (ring.head[column] - new[column] - 1 + offset) % ring.slots
-            rows = np.union1d(slot * ring.environments + column, np.arange(before, self._rows))
+            rows = np.union1d(ring.rows_from(ring.head - new - 1, new + 2), np.arange(before, self._rows))
             rows = rows[rows < self._rows]
         patch = {name: state.pop(name) for name in PARTS if name in state}
         return {**patch, "rows": rows, "arrays": _part(state, rows)}
