@@ -177,7 +177,8 @@ class Program:
     ) -> tuple[Any, Arrays]:
         """The state after one gradient step that trains these groups, and metrics of it. measure: see `measured`; of a
         group and a vector."""
-        layout, step, reported = self.layout, state["step"] + 1, dict[str, Any]()
+        layout, step = self.layout, state["step"] + 1
+        reported: dict[str, Any] = {}
         delayed = {"delayed": state["delayed"] + (layout.delayed <= groups.keys())} if layout.delay else {}
         new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
         for group, names in groups.items():
