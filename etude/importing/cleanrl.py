@@ -40,16 +40,10 @@ def read(path: Path, activation: str | None = None) -> ImportedModel:
     known = "that of the script; activation= (--activation) names another" if activation is None else "as given"
     fixed: dict[str, Any] = {"dqn": {"double": False, "n_step": 1, "epsilon": 0.05}, "ppo": {}, "sac": {}}
     return ImportedModel(
-        source=str(path),
-        library=LIBRARY,
-        algorithm=algorithm,
-        activation=activation or default,
-        networks=networks,
-        numbers=numbers,
-        hyperparameters=fixed.get(algorithm, {"random_steps": 0}),
-        raw_critic=isinstance(several, list),
-        notes=(f"activation {activation or default}: {known}.", *notes),
-    )
+        source=str(path), library=LIBRARY, algorithm=algorithm, activation=activation or default, networks=networks,
+        numbers=numbers, hyperparameters=fixed.get(algorithm, {"random_steps": 0}),
+        raw_critic=isinstance(several, list), notes=(f"activation {activation or default}: {known}.", *notes),
+    )  # fmt: skip
 
 
 Found = tuple[str, dict[str, Any], dict[str, np.ndarray], list[str]]  # algorithm, networks, numbers, notes

@@ -124,19 +124,12 @@ def read(path: Path, activation: str | None = None, vec_normalize: Path | None =
         chosen = "relu"
     moments = _moments(vec_normalize or next((path.with_name(n) for n in BESIDE if path.with_name(n).exists()), None))
     return ImportedModel(
-        source=str(path),
-        library=LIBRARY,
-        algorithm=algorithm,
-        activation=chosen,
-        networks=parts.networks,
-        numbers=numbers,
-        hyperparameters=fields,
-        environments=data.get("n_envs"),
-        observation_space=_space(data.get("observation_space")),
-        action_space=_space(data.get("action_space")),
+        source=str(path), library=LIBRARY, algorithm=algorithm, activation=chosen, networks=parts.networks,
+        numbers=numbers, hyperparameters=fields, environments=data.get("n_envs"),
+        observation_space=_space(data.get("observation_space")), action_space=_space(data.get("action_space")),
         notes=tuple(filter(None, (f"activation {chosen}: {known}.", parts.note, unread, moments.pop("note")))),
         **moments,
-    )
+    )  # fmt: skip
 
 
 def _members(path: Path) -> dict[str, bytes]:

@@ -126,15 +126,12 @@ class AgentSubset:
         if SAMPLED_ACTION in steps.extras:  # of all policies
             extras[SAMPLED_ACTION] = steps.extras[SAMPLED_ACTION][..., self._columns]
         return dataclasses.replace(
-            steps,
-            observation=self.observation(steps.observation),
-            action=steps.action[..., self._columns].astype(kind, copy=False),
-            reward=steps.reward[..., self._index],
+            steps, observation=self.observation(steps.observation),
+            action=steps.action[..., self._columns].astype(kind, copy=False), reward=steps.reward[..., self._index],
             next_observation=self.observation(steps.next_observation),
-            final_observation=self.observation(steps.final_observation),
-            extras=extras,
+            final_observation=self.observation(steps.final_observation), extras=extras,
             episodes=tuple(self._own(end) for end in steps.episodes),
-        )
+        )  # fmt: skip
 
     def _own(self, end: EpisodeEnd) -> EpisodeEnd:
         """What they earned in an episode."""

@@ -100,19 +100,16 @@ def series(records: Iterable[Record]) -> Series:
     end = max((record["step"] for record in records), default=0)
     arrays = {name: np.array([*points, (end, points[-1][1])], float) for name, points in found.items()}
     return Series(
-        algorithm=str(about.get("algorithm", "agent")),
-        environment=str(about.get("environment", "environment")),
-        seed=str(about.get("setup", {}).get("seed", "?")),
-        steps=np.array([r["step"] for r in training], float),
+        algorithm=str(about.get("algorithm", "agent")), environment=str(about.get("environment", "environment")),
+        seed=str(about.get("setup", {}).get("seed", "?")), steps=np.array([r["step"] for r in training], float),
         returns=np.array([r["rollout/ep_rew_mean"] for r in training], float),
         episodes=np.array([r["rollout/episodes"] for r in training], float),
         evaluated=np.array([r["step"] for r in evaluations], float),
         evaluations=tuple(np.array(r["eval/returns"], float) for r in evaluations),
         unit=f"{about.get('steps', 'environment')} steps",
-        by_agent=evaluated if enough else _points(records, "rollout/ep_rew_mean/"),
-        configuration=configuration(about),
+        by_agent=evaluated if enough else _points(records, "rollout/ep_rew_mean/"), configuration=configuration(about),
         adjusted={name: (points[:, 0], points[:, 1]) for name, points in arrays.items()},
-    )
+    )  # fmt: skip
 
 
 def _points(records: list[Record], prefix: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
