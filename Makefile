@@ -34,9 +34,12 @@ train: $(VENV)/.ready-train
 
 # A process for each folder and engine, as what XLA compiled stays until a process ends; as many at a time as there are
 # cores, each with one thread of PyTorch's, as threads spin while they wait for one another; each prints its report when
-# it is whole. The longest ones start first, so that all cores are busy until the end.
+# it is whole. What JAX compiles for one of them the others read. The longest ones start first, so that all cores are busy
+# until the end.
 test: $(VENV)/.ready-test
-	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(OTHER_TESTS) $(TESTS_OF_ENGINES)
+	@compiled=$$(mktemp -d); JAX_COMPILATION_CACHE_DIR=$$compiled \
+	  $(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(OTHER_TESTS) $(TESTS_OF_ENGINES); \
+	  status=$$?; rm -rf $$compiled; exit $$status
 
 engines: $(VENV)/.ready-test
 	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(TESTS_OF_ENGINES)

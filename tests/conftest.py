@@ -67,12 +67,12 @@ def compile_fast():
     Set before any framework is imported; programs that tests start inherit it.
     """
     os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         compiled = tempfile.TemporaryDirectory(prefix="etude-compiled-")
         atexit.register(compiled.cleanup)
         os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
-        os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
 
 
 def fork_workers():
