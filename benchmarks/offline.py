@@ -43,6 +43,7 @@ ALGORITHMS = {
         "td3_bc",
     ),
     "Pendulum-v1/good": ("bc", "cql"),
+    "Pendulum-v1/mixed": ("bc", "decision_transformer"),
     "Reacher-v5/mediocre": ("bc", "edac"),
     **{f"{environment}/medium": ("bc", "iql", "td3_bc") for environment in MUJOCO},
 }

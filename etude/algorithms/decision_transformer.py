@@ -79,8 +79,8 @@ class DecisionTransformer(Agent):
     reads_rewards = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        config, self.spaces = self.config, spaces
-        spec: Any = config.actor_network
+        config, spec = self.config, self.config.actor_network
+        self.spaces: Spaces = spaces
         self.squared: bool = type(spaces.action) is Box
         self.policy: BoundedPolicy = BoundedPolicy(spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, config.normalize_observation)
