@@ -33,7 +33,7 @@ from other_names import CLEANRL, SB3, names
 from spaces_page import spaces_and_data
 from usable import usable
 
-from etude import ActorCritic, Conv, Mlp, Recurrent
+from etude import ActorCritic, Conv, Mlp, Recurrent, Transformer
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
 from etude.cli.options import field_comments
@@ -103,6 +103,8 @@ def _value(value: Any) -> str:
     if isinstance(value, Recurrent):
         before, after = (" x ".join(map(str, widths)) for widths in (value.before.widths, value.widths))
         return ", ".join(filter(None, (before, f"{value.cell} {value.units}", after))) + f" {value.before.activation}"
+    if isinstance(value, Transformer):
+        return f"transformer, {value.layers} x {value.width}, feedforward {value.feedforward}, context {value.context}"
     if isinstance(value, Mlp | Conv):
         head = (", dueling" if value.dueling else "") + (f", noisy {value.noisy:g}" if value.noisy else "")
         return " x ".join(map(str, value.widths)) + f" {value.activation}{head}"
