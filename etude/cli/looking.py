@@ -52,7 +52,8 @@ def list_algorithms(arguments: Sequence[str]) -> int:
     )
     say("\nPresets: tuned hyperparameters, the defaults of `etude train`\n")
     tuned = [(name, env, preset) for name, presets in PRESETS.items() for env, preset in presets.items()]
-    rows([(name, env, f"{preset.steps:,} steps") for name, env, preset in tuned], indent="  ")
+    # One column: the longest names of both would not fit into a terminal side by side.
+    rows([(f"{name}  {env}", f"{preset.steps:,} steps") for name, env, preset in tuned], indent="  ")
     return 0
 
 
