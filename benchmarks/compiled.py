@@ -4,6 +4,7 @@ rollouts, fused, and in nothing but JAX: after compiling, on the same network an
 `python benchmarks/compiled.py --peers PYTHON` writes compiled.json; PYTHON has rejax 0.1.3, gymnax 0.0.9. All ways are
 processes that wait for their turn, so that what the machine does besides meets all of them. `--many` measures seeds and
 configurations that learn in one program, beside one run, and beside runs in the loop over Gymnasium's environments.
+`--replayed` does the same with DQN, whose replay is on the device where it is fused.
 `--returns` compares what is earned after 65,536 steps, ten seeds each.
 
 64 environments, 128 steps, 4 epochs of 4 minibatches, two networks of 64, 64 (tanh): PureJaxRL's settings, with more
@@ -28,9 +29,12 @@ N, LENGTH, EPOCHS, MINIBATCHES = 64, 128, 4, 4
 PHASE = N * LENGTH
 RATE = {"learning_rate": 2.5e-4, "clip_range": 0.2, "gamma": 0.99, "gae_lambda": 0.95, "entropy_coefficient": 0.0}
 LEARNS = {"gymnasium": 4, "compiled": 32, "fused": 32, "bare": 32, "rejax": 32}  # phases of a turn
+TURN = {way: PHASE * phases for way, phases in LEARNS.items()}  # environment steps of a turn
+REPLAYED = {"dqn gymnasium": 32_000, "dqn compiled": 32_000, "dqn fused": 32_000, "dqn rejax": 32_000}
 WAYS = {"gymnasium": "CartPole-v1", "compiled": "functional:CartPole-v1", "fused": "functional:CartPole-v1"}
 T_975 = {5: 2.776, 10: 2.262}  # of Student's t, by how many seeds
-WANTED = {"fused / bare": 0.87, "fused / gymnasium": 10.0, "fused / rejax": 0.9}
+WANTED = {"fused / bare": 0.87, "fused / gymnasium": 10.0, "fused / rejax": 0.9, "dqn fused / dqn gymnasium": 10.0,
+          "dqn fused / dqn compiled": None, "dqn fused / dqn rejax": 0.9}  # fmt: skip
 MANY = {"rollout_length": 64, "minibatch_size": 256, "epochs": 4}  # of each of many agents, with 8 environments
 
 
@@ -104,12 +108,47 @@ def of_rejax(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float
     return advance, mean
 
 
+def dqn_of_etude(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
+    import etude
+    from etude.algorithms import DQNConfig
+    from etude.networks import Mlp
+
+    way = way.removeprefix("dqn ")
+    own = DQNConfig(network=Mlp((64, 64)), train_every=16, gradient_steps=4, n_step=1, epsilon=0.05, learning_rate=1e-3)
+    execution = etude.Execution(vectorization="loop" if way == "gymnasium" else "compiled", fused=way == "fused")
+    run = etude.Run("dqn", WAYS[way], config=own, engine="jax", seed=seed, environments=16, execution=execution)
+    return lambda: run.train(REPLAYED[f"dqn {way}"]), lambda: run.evaluate(20).mean
+
+
+def dqn_of_rejax(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
+    import jax
+    import jax.numpy as jnp
+    import rejax
+
+    sizes = {"num_envs": 16, "num_epochs": 4, "batch_size": 64, "buffer_size": 100_000, "fill_buffer": 1_000}
+    explored = {"eps_start": 0.05, "eps_end": 0.05, "target_update_freq": 2_000}  # 500 gradient steps
+    given = {"learning_rate": 1e-3, "gamma": 0.99, "max_grad_norm": 10.0, "agent_kwargs": {"activation": "relu"}}
+    algorithm = rejax.get_algo("dqn").create(env="CartPole-v1", **sizes, **explored, **given)
+    state, phases = algorithm.init_state(jax.random.key(seed)), REPLAYED[way] // 16
+    learn = jax.jit(lambda state: jax.lax.fori_loop(0, phases, lambda _, s: algorithm.train_iteration(s), state))
+
+    def advance() -> None:
+        nonlocal state
+        state = jax.block_until_ready(learn(state))
+
+    def mean() -> float:
+        return float(jnp.mean(algorithm.eval_callback(algorithm, state, jax.random.key(seed))[1]))
+
+    return advance, mean
+
+
 def wait_for_turns(way: str, seed: int) -> None:
     """Compile, and then take a turn for each line that comes in; the mean return at the end."""
-    advance, mean = {"bare": of_bare, "rejax": of_rejax}.get(way, of_etude)(way, seed)
+    makers = {"bare": of_bare, "rejax": of_rejax, "dqn rejax": dqn_of_rejax}
+    advance, mean = makers.get(way, dqn_of_etude if way in REPLAYED else of_etude)(way, seed)
     began = time.perf_counter()
     advance()
-    version = {"version": importlib.metadata.version("rejax")} if way == "rejax" else {}
+    version = {"version": importlib.metadata.version("rejax")} if "rejax" in way else {}
     print(json.dumps({"first turn": time.perf_counter() - began, **version}), flush=True)
     while sys.stdin.readline().strip():
         began, processor = time.perf_counter(), time.process_time()
@@ -123,7 +162,7 @@ def in_turns(ways: list[str], repeats: int, peers: str | None, seed: int) -> dic
     found: dict[str, dict[str, Any]] = {}
     processes = {}
     for way in ways:
-        python = peers if way == "rejax" else sys.executable
+        python = peers if "rejax" in way else sys.executable
         command = measure.script("compiled.py", "--cell", f"{way} {seed}", python=python)
         processes[way] = process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
@@ -145,12 +184,12 @@ def speeds(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     rows: dict[str, Any] = {}
     for clock in ("seconds", "processor"):
         steps = {
-            way: [PHASE * LEARNS[way] / turn[clock] for turn in held["turns"]] for way, held in found.items()
+            way: [(TURN | REPLAYED)[way] / turn[clock] for turn in held["turns"]] for way, held in found.items()
         }  # per second
         rows[clock] = {way: measure.summary(each) for way, each in steps.items()}
         for pair in WANTED:
             above, below = pair.split(" / ")
-            if below in steps:
+            if above in steps and below in steps:
                 rows[clock][pair] = {**measure.ratio(steps[above], steps[below]), "wanted": WANTED[pair]}
     for way, held in found.items():
         rows.setdefault("returns", {})[way] = held["return"]
@@ -209,12 +248,13 @@ def main() -> None:
     parser = measure.arguments(__doc__)
     parser.add_argument("--many", action="store_true")
     parser.add_argument("--returns", action="store_true")
+    parser.add_argument("--replayed", action="store_true", help="DQN, 16 environments, four gradient steps for each 16")
     parser.add_argument("--steps", type=int, default=32_768, help="of each of many agents")
     parser.add_argument("--seeds", type=int, default=32)
     parser.add_argument("--configurations", type=int, default=256)
     options = parser.parse_args()
     if options.cell:
-        way, seed = options.cell.split()
+        way, _, seed = options.cell.rpartition(" ")
         wait_for_turns(way, int(seed))
     elif options.returns:
         measure.write(__file__, {"returns": returns(10, 8)})
@@ -223,10 +263,10 @@ def main() -> None:
         print(json.dumps(found, indent=1))
         measure.write(__file__, {"many": found})
     else:
-        ways = [way for way in LEARNS if way != "rejax" or options.peers]
+        ways = [way for way in (REPLAYED if options.replayed else TURN) if "rejax" not in way or options.peers]
         found = speeds(in_turns(ways, options.repeats, options.peers, seed=1))
         print(json.dumps(found, indent=1))
-        measure.write(__file__, {"speed": found})
+        measure.write(__file__, {"replayed" if options.replayed else "speed": found})
 
 
 if __name__ == "__main__":
