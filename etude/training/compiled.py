@@ -275,8 +275,9 @@ class FusedRollout(CompiledRollout):
             read = {"observation": observation, "action": ring.actions(held), "last": last}
             copied = trees.map(lambda leaf: np.zeros((ring.rows, *leaf.shape[1:]), leaf.dtype), read)
             trees.put(copied, held, read)
-            self._replay = engine.backend.put(copied | {"reward": ring.reward, "kind": ring.kind})
-
+            # Copies: on a CPU, JAX may go on reading arrays that it was given
+            copied |= {"reward": ring.reward.copy(), "kind": ring.kind.copy()}
+            self._replay = engine.backend.put(copied)
         state = engine.held, self._replay
         return Call(state, carry, generators, drawn, inputs, phases, ring.version + phases)
 
