@@ -120,18 +120,27 @@ class CompiledRollout(InProcess):
 
     def counted(self, at: np.ndarray, rows: dict[str, Any]) -> tuple[EpisodeEnd, ...]:
         """Count rows [T, n] of the environments at these positions; the episodes that ended in them."""
-        collector, found, reward = self._collector, [], rows["reward"]
-        sums, begun, before = np.cumsum(reward, 0, np.float64), np.zeros(len(at), int), np.zeros(len(at))
-        statistics = collector.statistics
-        for t, n in np.argwhere(rows["terminated"] | rows["truncated"]).tolist():
-            statistics.total[at[n]] += sums[t, n] - before[n]
-            statistics.length[at[n]] += t + 1 - begun[n]
-            found.append(collector.end_episode(int(at[n]), not rows["terminated"][t, n]))
-            statistics.reset(at[n])
-            begun[n], before[n] = t + 1, sums[t, n]
-        statistics.total[at] += sums[-1] - before
-        statistics.length[at] += len(reward) - begun
-        return tuple(found)
+        collector, sums = self._collector, np.cumsum(rows["reward"], 0, np.float64)
+        statistics, number, ended = collector.statistics, collector.counters[1:], rows["terminated"] | rows["truncated"]
+        n, t = np.nonzero(ended.T)  # environment by environment
+        change, until = np.flatnonzero(np.diff(n)) + 1, sums[t, n]
+        first, last = np.zeros(len(n), bool), np.zeros(len(n), bool)
+        first[:1] = first[change] = last[change - 1] = last[-1:] = True
+        place = np.arange(len(n))
+        episode = number[at[n]] + place - np.maximum.accumulate(np.where(first, place, 0))
+        length = np.where(first, statistics.length[at[n]], -np.roll(t, 1) - 1) + t + 1
+        total = until - np.where(first, -statistics.total[at[n]], np.roll(until, 1))
+        columns, cut = collector.columns[at[n]], ~rows["terminated"][t, n]
+        in_time = np.lexsort((n, t))
+        told = (each[in_time].tolist() for each in (columns, episode, length, total, cut))
+        found = tuple(EpisodeEnd(*each) for each in zip(*told, strict=True))
+        statistics.total[at[n]] = statistics.length[at[n]] = 0
+        statistics.total[at] += sums[-1]
+        statistics.length[at] += len(sums)
+        statistics.total[at[n[last]]] -= until[last]
+        statistics.length[at[n[last]]] -= t[last] + 1
+        number[at] += ended.sum(0)
+        return found
 
     def closed(self, at: np.ndarray, after: Carry) -> Tree:
         """Keep where these environments have come to; returns what is acted on next."""
