@@ -17,7 +17,7 @@ IMAGES, KERNEL = RNG.normal(size=(2, 9, 8, 3)).astype(np.float32), RNG.normal(si
 QUERY, *PIECES = (RNG.normal(size=(2, length, 2, 4)).astype(np.float32) for length in (3, 4, 3, 4, 3))
 SEEN = np.tri(3, 7, 4, bool)[None].repeat(2, 0)
 
-ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp expm1 square abs sign isfinite sin cos rint"
+ELEMENTWISE = "relu elu gelu silu tanh sigmoid softplus exp erf expm1 square abs sign isfinite sin cos rint"
 LIKE = "stop_gradient zeros_like ones_like"
 REDUCTIONS = "sum mean std max min"
 ALONG_THE_LAST_AXIS = "argmax logsumexp softmax log_softmax cumsum sort"
