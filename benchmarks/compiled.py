@@ -91,12 +91,20 @@ def of_rejax(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float
     import jax.numpy as jnp
     import rejax
 
-    given = {"clip_eps": 0.2, "learning_rate": 2.5e-4, "gamma": 0.99, "gae_lambda": 0.95, "ent_coef": 0.0}
-    sizes = {"num_envs": N, "num_steps": LENGTH, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES}
-    agent = {"activation": "tanh", "hidden_layer_sizes": (64, 64)}
-    algorithm = rejax.get_algo("ppo").create(env="CartPole-v1", agent_kwargs=agent, max_grad_norm=0.5, **given, **sizes)
+    own: dict[str, Any]
+    if way == "rejax":
+        name, phases = "ppo", LEARNS[way]
+        own = {"clip_eps": 0.2, "learning_rate": 2.5e-4, "gae_lambda": 0.95, "ent_coef": 0.0, "max_grad_norm": 0.5}
+        own |= {"num_envs": N, "num_steps": LENGTH, "num_epochs": EPOCHS, "num_minibatches": MINIBATCHES}
+        own |= {"agent_kwargs": {"activation": "tanh", "hidden_layer_sizes": (64, 64)}}
+    else:
+        name, phases = "dqn", REPLAYED[way] // 16
+        own = {"num_envs": 16, "num_epochs": 4, "batch_size": 64, "buffer_size": 100_000, "fill_buffer": 1_000}
+        own |= {"eps_start": 0.05, "eps_end": 0.05, "target_update_freq": 2_000}  # 500 gradient steps
+        own |= {"learning_rate": 1e-3, "max_grad_norm": 10.0, "agent_kwargs": {"activation": "relu"}}
+    algorithm = rejax.get_algo(name).create(env="CartPole-v1", gamma=0.99, **own)
     state = algorithm.init_state(jax.random.key(seed))
-    learn = jax.jit(lambda state: jax.lax.fori_loop(0, LEARNS[way], lambda _, s: algorithm.train_iteration(s), state))
+    learn = jax.jit(lambda state: jax.lax.fori_loop(0, phases, lambda _, s: algorithm.train_iteration(s), state))
 
     def advance() -> None:
         nonlocal state
@@ -120,31 +128,9 @@ def dqn_of_etude(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], f
     return lambda: run.train(REPLAYED[f"dqn {way}"]), lambda: run.evaluate(20).mean
 
 
-def dqn_of_rejax(way: str, seed: int) -> tuple[Callable[[], Any], Callable[[], float]]:
-    import jax
-    import jax.numpy as jnp
-    import rejax
-
-    sizes = {"num_envs": 16, "num_epochs": 4, "batch_size": 64, "buffer_size": 100_000, "fill_buffer": 1_000}
-    explored = {"eps_start": 0.05, "eps_end": 0.05, "target_update_freq": 2_000}  # 500 gradient steps
-    given = {"learning_rate": 1e-3, "gamma": 0.99, "max_grad_norm": 10.0, "agent_kwargs": {"activation": "relu"}}
-    algorithm = rejax.get_algo("dqn").create(env="CartPole-v1", **sizes, **explored, **given)
-    state, phases = algorithm.init_state(jax.random.key(seed)), REPLAYED[way] // 16
-    learn = jax.jit(lambda state: jax.lax.fori_loop(0, phases, lambda _, s: algorithm.train_iteration(s), state))
-
-    def advance() -> None:
-        nonlocal state
-        state = jax.block_until_ready(learn(state))
-
-    def mean() -> float:
-        return float(jnp.mean(algorithm.eval_callback(algorithm, state, jax.random.key(seed))[1]))
-
-    return advance, mean
-
-
 def wait_for_turns(way: str, seed: int) -> None:
     """Compile, and then take a turn for each line that comes in; the mean return at the end."""
-    makers = {"bare": of_bare, "rejax": of_rejax, "dqn rejax": dqn_of_rejax}
+    makers = {"bare": of_bare, "rejax": of_rejax, "dqn rejax": of_rejax}
     advance, mean = makers.get(way, dqn_of_etude if way in REPLAYED else of_etude)(way, seed)
     began = time.perf_counter()
     advance()
