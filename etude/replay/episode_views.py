@@ -277,19 +277,23 @@ class ReturnSequences(WholeReturns):
     each step to the end of its episode, and `time`, the number of each step in its episode, from 0, int32: [k, n, L];
     and `best_return`, the highest return of a stored episode: [k, n]."""
 
-    def __init__(self, gamma: float, length: int):
+    def __init__(self, gamma: float, length: int = 1):
         super().__init__(gamma)
         self.length: int = length
+        self._best: Any = 0.0  # the highest return of a stored episode, unscaled
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         batch, sums = Sequences(self.gamma, self.length, 0, self.reward_scale)(ring, rows, weight), self.sums(ring)
         path = np.moveaxis(ring.episodes.path(rows, self.length)[0], 0, rows.ndim)
         batch.extras["return"] = scaled(sums.take(path), self.reward_scale)
         batch.extras["time"] = ring.episodes.before(path).astype(np.int32)
-        stored = ring.locate(np.arange(len(ring)))
-        best = sums.take(stored[ring.episodes.begins(stored) > 0]).max()
-        batch.extras["best_return"] = np.full(rows.shape, scaled(best, self.reward_scale), np.float32)
+        batch.extras["best_return"] = np.full(rows.shape, scaled(self._best, self.reward_scale), np.float32)
         return batch
+
+    def _sum(self, ring: Ring) -> np.ndarray:
+        sums, stored = super()._sum(ring), ring.locate(np.arange(len(ring)))
+        self._best = sums.take(stored[ring.episodes.begins(stored)]).max()
+        return sums
 
 
 class Fitness(_OncePerPhase):

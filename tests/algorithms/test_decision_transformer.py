@@ -137,6 +137,15 @@ def test_it_learns_from_recorded_data_alone():
         etude.Run("decision_transformer", Counted, config=deciding(), engine="torch")
 
 
+def test_sequences_may_be_of_one_step():
+    data = etude.record(Counted, episodes=4)
+    with etude.Run(
+        "decision_transformer", Counted, config=deciding(sequence_length=1), data=data, engine="torch"
+    ) as run:
+        run.train(2)
+        assert 0.0 <= run.evaluate(1).mean <= STEPS
+
+
 def test_it_evolves_and_acts_on_with_what_it_has_learned(asked):
     kinds, rng = set(), np.random.default_rng(0)
     mutations = Mutations(none=0, parameters=0, hyperparameters=0, architecture=1, new_layer=0.5)
