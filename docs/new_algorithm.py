@@ -139,7 +139,7 @@ Written. `python -m pytest tests/algorithms/test_NAME.py` lists what is left to 
   etude/losses/                 its equations, if they are new, each with a test in tests/losses
   tests/engines/cases.py        its cases, which the contract and parity tests run on every engine
   tests/engines/run_cases.py    a small run of it
-  tests/engines/agents/         `NAME` in slow_losses.py: its losses once more, as the paper says them
+  tests/engines/agents/         `NAME` in a file of slow_losses/: its losses once more, as the paper says them
   benchmarks/learning.py        a row of the learning table, with a goal
   python docs/generate.py       the tables of its page and of README
 """
