@@ -243,7 +243,9 @@ def make_any(source: EnvironmentSource, kwargs: dict[str, Any]) -> Any:
     """What the user's code or Gymnasium makes, of whatever kind."""
     if source.single is None:
         raise ConfigError(
-            f"{source.name} makes a vectorised simulator only (it takes num_envs); use vectorization='native'."
+            f"{source.name} makes a vectorised simulator only (it takes num_envs), and a single environment is needed "
+            "here. Train on it with vectorization='native'; to watch an agent, name a single environment that has the "
+            "same spaces: etude watch RUN --env ID, or etude.load(RUN, env=ID).watch()."
         )
     return construct(source.single, source.name, kwargs)
 

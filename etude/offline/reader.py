@@ -247,6 +247,11 @@ class Reader:
                 require_memory(path, transitions * row // COPIES if isinstance(transitions, int) else 0)
                 episodes += stream
                 dropped += stream.dropped
+            if episodes and (own := sorted(episodes[-1].extras)) != (first := sorted(episodes[0].extras)):
+                raise DataError(
+                    f"{file}: it holds the extras {own}, and the files before it {first}; expected the same in all. "
+                    "Read files of different extras apart."
+                )
         if not episodes:
             raise DataError(f"{self.files[0]}: there are no episodes to learn from; expected at least one.")
         return Dataset(tuple(episodes), self.source, self.environment, dropped)

@@ -3,7 +3,7 @@ replays that one learning phase empties, of episodes, returns, or the gradients 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -272,23 +272,24 @@ class OneStepAndReturns(WholeReturns):
         return batch
 
 
-class ReturnSequences(WholeReturns):
+class ReturnSequences(Sequences, WholeReturns):
     """`Sequences` of L = `length` steps from the sampled row on, with the extras `return`, the sum of the rewards from
     each step to the end of its episode, and `time`, the number of each step in its episode, from 0, int32: [k, n, L];
     and `best_return`, the highest return of a stored episode: [k, n]."""
 
     def __init__(self, gamma: float, length: int = 1):
-        super().__init__(gamma)
-        self.length: int = length
+        super().__init__(gamma, length)
         self._best: Any = 0.0  # the highest return of a stored episode, unscaled
 
-    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        batch, sums = Sequences(self.gamma, self.length, 0, self.reward_scale)(ring, rows, weight), self.sums(ring)
-        path = np.moveaxis(ring.episodes.path(rows, self.length)[0], 0, rows.ndim)
-        batch.extras["return"] = scaled(sums.take(path), self.reward_scale)
-        batch.extras["time"] = ring.episodes.before(path).astype(np.int32)
+    def __call__(self, ring: Any, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch = super().__call__(ring, rows, weight)
         batch.extras["best_return"] = np.full(rows.shape, scaled(self._best, self.reward_scale), np.float32)
         return batch
+
+    def _extras(self, ring: Any, path: np.ndarray, names: Iterable[str]) -> dict[str, np.ndarray]:
+        earned, time = self.sums(ring).take(path), ring.episodes.before(path).astype(np.int32)
+        own = {"return": scaled(earned, self.reward_scale), "time": time}
+        return super()._extras(ring, path, names) | own
 
     def _sum(self, ring: Ring) -> np.ndarray:
         sums, stored = super()._sum(ring), ring.locate(np.arange(len(ring)))

@@ -6,6 +6,7 @@ action chosen for it, the reward, and how the step ended. The next slot of the c
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -327,6 +328,14 @@ class Ring:
         offset = positions - (bounds - counts)[column]
         slot = (self.head[column] - counts[column] + offset) % self.slots
         return slot * self.environments + column
+
+    def later(self, steps: int) -> Ring:
+        """As it will be when so many more time steps of all columns are stored, for selectors, which only locate rows
+        in it."""
+        then = copy.copy(self)
+        then.head, then.filled = (self.head + steps) % self.slots, np.minimum(self.filled + steps, self.limit)
+        then._settle()
+        return then
 
     def oldest(self, counts: np.ndarray) -> np.ndarray:
         """The flat rows of the `counts` [N] oldest steps of each column, column by column: [sum(counts)]."""

@@ -220,7 +220,7 @@ class Sequences(TransitionView):
 
         started = ring.stored(path[0])
         state = {name: started.pop(name) for name in (RECURRENT_STATE,) if name in started}
-        extras = ring.stored(path, started) | {"mask": np.float32(real & counted), "first": first}
+        extras = self._extras(ring, path, started) | {"mask": np.float32(real & counted), "first": first}
         return Batch(
             observation=trees.map(times_last, observation), action=times_last(ring.actions(path)),
             reward=times_last(scaled(reward, self.reward_scale)),
@@ -228,6 +228,10 @@ class Sequences(TransitionView):
             next_observation=trees.map(times_last, following), weight=weight, index=rows,
             extras={name: times_last(array) for name, array in extras.items()} | state,
         )  # fmt: skip
+
+    def _extras(self, ring: RingView, path: np.ndarray, names: Iterable[str]) -> dict[str, np.ndarray]:
+        """Of the steps of a path [L, *rows.shape]."""
+        return ring.stored(path, names)
 
 
 class Unrolls(DiscountedView):

@@ -22,7 +22,6 @@ from etude.envs.functional import FunctionalEnvironment, check_finite_rows, chec
 from etude.envs.observations import Observations
 from etude.protocols import Explorer, Weights
 from etude.replay import Buffer
-from etude.replay.selectors import shuffled_passes
 from etude.rollout.fragments import InProcess
 from etude.training.learner import Learner, explained_variance
 
@@ -258,16 +257,11 @@ class FusedRollout(CompiledRollout):
         explored = collector.draw(time, every).reshape(phases, steps, self.environments, -1)
         now = self._now(step, self.environments, time).reshape(phases, steps)
         heads = int(ring.head[0]) + steps * np.arange(phases)
-        layout, rng, portions = engine.layout, self._buffer.rng, learner.portions(due)
+        layout, portions = engine.layout, learner.portions(due)
         drawn, rows, noise = [self._generated()], [], []
-        for head in heads.tolist():  # as the selector and the engine draw
-            stored = min(stored + steps, ring.limit)
-            size, oldest = stored * self.environments, (head + steps - stored) * self.environments
-            own = (
-                [(rng.integers(0, size, (k, due.size)) + oldest) % ring.rows for k in portions]
-                if self._replayed
-                else [shuffled_passes(self._rows, k, due.size, rng) for k in portions]
-            )
+        for phase in range(phases):
+            then = ring.later(steps * (phase + 1 if self._replayed else 1))
+            own = [self._buffer.selector.select(then, k, due.size, self._buffer.rng)[0] for k in portions]
             rows.append(np.concatenate(own))
             parts = [layout.draw_noise(engine.noise, k, due.size) for k in portions]
             noise.append({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

@@ -10,7 +10,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from worlds import Counter, Counters, Pool, envpool
 
 from etude.base.errors import ConfigError
-from etude.envs import LoopEnvironments, NativeEnvironments, make_environments
+from etude.envs import LoopEnvironments, NativeEnvironments, make_environment, make_environments
 
 COLUMNS = np.arange(4)
 
@@ -138,6 +138,12 @@ def test_an_unknown_task_and_a_missing_package_are_told(monkeypatch):
     envpool(monkeypatch)
     with pytest.raises(ConfigError, match="no task 'Pole-v0'"):
         make_environments("envpool:Pole-v0", COLUMNS, 0)
+
+
+def test_where_one_environment_is_needed_a_simulator_is_refused_with_what_to_do(monkeypatch):
+    envpool(monkeypatch)
+    with pytest.raises(ConfigError, match="to watch an agent, name a single environment"):
+        make_environment("envpool:Counter-v0", render_mode="rgb_array")
 
 
 def test_a_simulator_that_does_not_say_how_it_resets_is_refused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import fsspec
@@ -243,6 +244,14 @@ def test_files_of_other_spaces_in_a_folder_are_refused(tmp_path):
     write(tmp_path / "b.parquet", dataset("discrete"))
     with pytest.raises(DataError, match=r"b.parquet: its actions are of Discrete"):
         list(Reader(tmp_path).episodes())
+
+
+def test_a_file_of_other_extras_is_named_where_all_are_read(tmp_path):
+    write(tmp_path / "a.parquet", data := dataset("box"))
+    bare = tuple(replace(each, extras={"mine": each.reward}) for each in data.episodes)
+    write(tmp_path / "b.parquet", replace(data, episodes=bare))
+    with pytest.raises(DataError, match=r"b.parquet: it holds the extras \['mine'\], and the files before it \["):
+        Reader(tmp_path).read()
 
 
 def test_etude_data_describes_a_folder_and_names_what_is_damaged(folder, capsys):

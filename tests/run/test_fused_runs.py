@@ -135,6 +135,22 @@ def test_a_call_that_is_left_in_its_middle_is_taken_back_to_the_last_event(algor
     assert len(seen) == 8
 
 
+@pytest.mark.parametrize("acting", ["evaluate", "act", "actor"])
+def test_what_acts_while_events_are_told_has_the_weights_of_each(acting):
+    seen = np.ones((1, 2), np.float32)
+    acts = {
+        "evaluate": lambda run: run.evaluate(1).returns,
+        "act": lambda run: run.act(seen[0]).tolist(),
+        "actor": lambda run: np.ravel(run.actor().act(seen)[0]).tolist(),
+    }[acting]
+    found = {True: [], False: []}
+    for fused, own in found.items():
+        run = made(fused, Drift, PPOConfig(rollout_length=16, epochs=2, **PLAIN))
+        for event in run.steps(PHASE * 5, schedule=LONG):
+            own += acts(run) if isinstance(event, (Collected, Learned)) else []
+    np.testing.assert_allclose(found[True], found[False], rtol=1e-3, atol=1e-4)
+
+
 def test_programs_are_shared_and_without_branches_as_on_a_gpu_have_the_same_numbers(monkeypatch):
     class Elsewhere(Phases):
         def __init__(self, *given):

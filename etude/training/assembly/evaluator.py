@@ -52,6 +52,7 @@ class TrainedPolicy:
     def actor(self, explore: bool = False) -> Any:
         """What acts by `act(observation [N, ...])`: NumPy where it can, else the engine. explore: with the noise in
         layers that training explores with."""
+        self._collecting.settle()
         engine = self._context.engine
         noisy = explore and bool(engine.layout.noisy)
         if not (engine.exportable or noisy):
@@ -67,6 +68,7 @@ class TrainedPolicy:
 
     def in_numpy(self) -> Any:
         """What acts in NumPy with the present weights, also where that is slow. NetworkError where it cannot."""
+        self._collecting.settle()
         actor = self.make_actor()
         actor.load(self._context.engine.weights())
         return actor
@@ -96,6 +98,7 @@ class TrainedPolicy:
             rng = generator(context.setup.seed, "act")
             self._single = SingleActor(self.actor(), self.translation, context.engine.spaces.action, rng)
         elif now != self._loaded_at and context.engine.exportable:
+            self._collecting.settle()
             self._single.load(self._learner.acting_weights())
         self._loaded_at = now
         return self._single.act(observation, info, first, explorer, self._learner.progress.step, reward)

@@ -34,6 +34,7 @@ from etude.run.shared_rows import copy_checkpoint
 from etude.training.assembly.agents import fitted as fitted_agent
 from etude.training.assembly.described import agents_for
 from etude.training.description import RunDescription
+from etude.training.kinds import kind_of
 from etude.training.learner import Learner
 from etude.tuning.evolution.mutations import Mutations, value_at_start
 from etude.tuning.evolution.structure import (
@@ -266,13 +267,14 @@ def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -
 
 
 def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample:
-    """What activations are measured on: a batch of the saved replay. Where that is empty, as on-policy replays are
-    between two learning phases, observations of steps that the actor takes, on environments of their own."""
+    """What activations are measured on: a batch of the saved replay. Where that holds few rows that were not recorded,
+    as on-policy replays do between two learning phases, observations of steps that the actor takes, on environments of
+    their own."""
     replay, length = check_one_policy(run).replay, run.agent.config.example_length
     if "replay" in state:
         replay.check_state(Stored(state["replay"], "replay"))
         replay.restore(state["replay"])
-    if len(replay) >= ROWS:
+    if len(replay) >= ROWS or not kind_of(run.agent).steps_environments:
         batches = replay.sample(1, max(1, ROWS // length))
         batch = batches.map(lambda leaf: leaf[0])
         observation = batch.observation

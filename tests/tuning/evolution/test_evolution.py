@@ -343,3 +343,12 @@ def test_each_kind_of_study_says_by_which_command_it_goes_on(tmp_path, capsys):
         Evolution.load(tmp_path / "study", env=Pointer)
     assert main(["evolve", "--resume", str(tmp_path / "evolution"), "--every", "9"]) == 2
     assert "leave --every out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("algorithm", ["bc", "decision_transformer"])
+def test_activations_of_a_run_on_few_recorded_rows_are_measured_on_these(algorithm):
+    few = etude.record("CartPole-v1", 3, seed=1)  # of policies that explore nothing
+    run = etude.Run(algorithm, "CartPole-v1", data=few, engine="torch")
+    run.train(2)
+    child, mutation = mutated(run, Mutations(none=0, architecture=0, hyperparameters=0), np.random.default_rng(0))
+    assert mutation.kind == "parameters" and child.step == 2
