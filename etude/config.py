@@ -5,6 +5,7 @@ A config of one's own derives from one of these, and adds what its agent reads. 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
@@ -65,6 +66,11 @@ class Config:
     def sample_correlation(self) -> float:
         """The correlation of the noise of successive samples of the policy."""
         return 0.0
+
+    @property
+    def largest_return(self) -> float:
+        """The largest absolute return that `normalize_reward` leaves."""
+        return math.inf
 
     @property
     def gsde_features(self) -> int:

@@ -14,6 +14,7 @@ from etude.algorithms.bandits import LinUCB, LinUCBConfig, NeuralTS, NeuralTSCon
 from etude.algorithms.bc import BC, BCConfig
 from etude.algorithms.c51 import C51, C51Config, RainbowConfig
 from etude.algorithms.cal_ql import CalQL, CalQLConfig
+from etude.algorithms.categorical_sac import CategoricalSAC, CategoricalSACConfig
 from etude.algorithms.cql import CQL, CQLConfig
 from etude.algorithms.crossq import CrossQ, CrossQConfig
 from etude.algorithms.ddpg import DDPG, ApexDDPGConfig, DDPGConfig
@@ -77,6 +78,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "bc": (BC, BCConfig),
     "c51": (C51, C51Config),
     "cal_ql": (CalQL, CalQLConfig),
+    "categorical_sac": (CategoricalSAC, CategoricalSACConfig),
     "cql": (CQL, CQLConfig),
     "crossq": (CrossQ, CrossQConfig),
     "ddpg": (DDPG, DDPGConfig),
@@ -153,16 +155,17 @@ def for_several(agent: type[Agent]) -> bool:
 __all__ = [
     "A2C", "A2CConfig", "A3C", "A3CConfig", "AIRL", "AIRLConfig", "ALGORITHMS", "ApexDDPGConfig", "ApexDQNConfig",
     "APPO", "APPOConfig", "ARS", "ARSConfig", "AWAC", "AWACConfig", "BC", "BCConfig", "C51", "C51Config", "CalQL",
-    "CalQLConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG", "DDPGConfig", "DecisionTransformer",
-    "DecisionTransformerConfig", "DiscreteSAC", "DiscreteSACConfig", "DistributionSpec", "DPO", "DPOConfig", "DQN",
-    "DQNConfig", "DreamerV3", "DreamerV3Config", "EDAC", "EDACConfig", "EpisodesConfig", "ES", "ESConfig", "find",
-    "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig", "GRPO", "GRPOConfig", "ILQL", "ILQLConfig",
-    "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig", "MADDPG", "MADDPGConfig", "MAPPO",
-    "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig", "named", "NeuralTS", "NeuralTSConfig",
-    "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig", "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution",
-    "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig", "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2",
-    "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig", "RecurrentPPO", "RecurrentPPOConfig", "Reinforce",
-    "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF", "RLHFConfig", "SAC", "SACConfig", "SACNConfig",
-    "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config", "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO",
-    "TRPOConfig", "UnrollsConfig", "VDNConfig", "VMPO", "VMPOConfig", "XQL", "XQLConfig",
+    "CalQLConfig", "CategoricalSAC", "CategoricalSACConfig", "CQL", "CQLConfig", "CrossQ", "CrossQConfig", "DDPG",
+    "DDPGConfig", "DecisionTransformer", "DecisionTransformerConfig", "DiscreteSAC", "DiscreteSACConfig",
+    "DistributionSpec", "DPO", "DPOConfig", "DQN", "DQNConfig", "DreamerV3", "DreamerV3Config", "EDAC", "EDACConfig",
+    "EpisodesConfig", "ES", "ESConfig", "find", "for_several", "GAIL", "GAILConfig", "GamesConfig", "GradientsConfig",
+    "GRPO", "GRPOConfig", "ILQL", "ILQLConfig", "IMPALA", "IMPALAConfig", "IQL", "IQLConfig", "LinUCB", "LinUCBConfig",
+    "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig",
+    "named", "NeuralTS", "NeuralTSConfig", "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig",
+    "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution", "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig",
+    "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2", "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig",
+    "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF",
+    "RLHFConfig", "SAC", "SACConfig", "SACNConfig", "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config",
+    "TDMPC2", "TDMPC2Config", "TQC", "TQCConfig", "TRPO", "TRPOConfig", "UnrollsConfig", "VDNConfig", "VMPO",
+    "VMPOConfig", "XQL", "XQLConfig",
 ]  # fmt: skip

@@ -29,6 +29,7 @@ class _Networks(Part):
         self.variables, self.frozen, self.noise = networks.variables, networks.frozen, networks.noise
         self.portable: bool = networks.portable
         self.dropout: int = networks.dropout
+        self.projected: tuple[str, ...] = networks.projected
 
     def bound(self, variables: Mapping[str, Any], training: bool = False) -> Self:
         part = super().bound(variables, training)

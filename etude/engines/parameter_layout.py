@@ -78,6 +78,10 @@ class ParameterLayout:
             if part.target_of is not None
             for v in part.variables
         )
+        # Whose columns are scaled to norm 1 after each gradient step
+        self.projected: tuple[str, ...] = tuple(
+            f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.projected
+        )
         self.delayed: frozenset[str]
         self.delay: str | None
         # The losses that are not trained at every gradient step, and the config field that says how often

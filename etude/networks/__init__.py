@@ -10,6 +10,7 @@ from etude.networks.specs import (
     Mlp,
     Recurrent,
     SimBa,
+    SimBaV2,
     Spec,
     Transformer,
     actor_of,
@@ -20,6 +21,6 @@ from etude.networks.specs import (
 
 __all__ = [
     "ActorCritic", "ByEmbedding", "Conv", "FreeParameters", "Maker", "Mlp", "Normaliser", "Part", "Recurrent",
-    "RecurrentNetwork", "RunningMoments", "RunningScale", "RunningScales", "SimBa", "Spec", "Transformer",
-    "actor_of", "critic_of", "frozen", "layers_of", "target", "with_layers",
+    "RecurrentNetwork", "RunningMoments", "RunningScale", "RunningScales", "SimBa", "SimBaV2", "Spec",
+    "Transformer", "actor_of", "critic_of", "frozen", "layers_of", "target", "with_layers",
 ]  # fmt: skip

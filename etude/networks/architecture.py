@@ -33,12 +33,14 @@ from etude.networks.layers import (
     normalised,
     observed,
     renormalised,
+    unit,
 )
-from etude.networks.specs import Conv, Mlp, SimBa, filters_for
+from etude.networks.specs import Conv, Mlp, SimBa, SimBaV2, filters_for
 
 ACTIVATION_FUNCTIONS: dict[str, Callable[[Any], Any]] = {
     name: getattr(ops, name) for name in ("relu", "tanh", "elu", "gelu", "silu")
 }
+SMALL = 1e-8  # added to what is scaled to norm 1, where all of it may be 0
 _RENORM_STARTS = ("ones", "zeros", "zeros", "ones", "zeros")
 
 
@@ -55,6 +57,7 @@ class Architecture:
     noise: the parameters that are standard normal noise while a policy is explored or trained, and 0 otherwise.
     dropout: how many units may be dropped, those of all members counted; see `layers.dropped`.
     statistics: the parameters that move at each forward pass of training; see `layers.renormalised`.
+    projected: the weights whose columns are scaled to norm 1 after each gradient step.
     portable: whether NumPy can compute it quickly enough to act.
     """
 
@@ -75,6 +78,7 @@ class Architecture:
         self.noise: dict[str, tuple[int, ...]] = {}
         self.dropout: int = 0
         self.statistics: tuple[str, ...] = ()
+        self.projected: tuple[str, ...] = ()
         self.portable: bool = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space, True) if isinstance(spec, Conv) else (leaves(space), [])
@@ -304,12 +308,13 @@ class ResidualArchitecture(Architecture):
     def _add_layers(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
         spec = self._residual
         self._trunk, _ = self._add_chain("", inputs, (spec.width,), 0, 1.0)
-        self._blocks: list[tuple[Norm, list[Dense]]] = []
+        self._blocks: list[tuple[Dense, Dense]] = []
+        self._norms: list[Norm] = []
         for i in range(spec.blocks):
-            norm = self._add_norm(f"block{i}", spec.width, 0)
+            self._norms.append(self._add_norm(f"block{i}", spec.width, 0))
             wide, _ = self._add_chain(f"block{i}.", spec.width, (spec.expansion * spec.width,), 0)
             narrow, _ = self._add_chain(f"block{i}.", spec.expansion * spec.width, (spec.width,), 1, 1.0)
-            self._blocks.append((norm, [*wide, *narrow]))
+            self._blocks.append((wide[0], narrow[0]))
         self._last = self._add_norm("last", spec.width, 0)
         self.shape = outputs if isinstance(outputs, tuple) else (spec.width if outputs is None else outputs,)
         self.outputs: int = math.prod(self.shape)
@@ -318,7 +323,7 @@ class ResidualArchitecture(Architecture):
 
     def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
         x = self._affine(values, self._trunk[0], x)
-        for norm, (wide, narrow) in self._blocks:
+        for norm, (wide, narrow) in zip(self._norms, self._blocks, strict=True):
             y = self._activation(self._affine(values, wide, normalised(values, norm, x)))
             x = x + self._affine(values, narrow, y)
         x = normalised(values, self._last, x)
@@ -327,8 +332,59 @@ class ResidualArchitecture(Architecture):
         return x if len(self.shape) == 1 else ops.reshape(x, (-1, *self.shape))
 
     def layer_units(self) -> dict[str, LayerUnits]:
-        dense = [*self._trunk, *(layer for _, block in self._blocks for layer in block), *(x for (x,) in self._heads)]
-        return {layer.name: LayerUnits.of(layer, self.parameters) for layer in dense}
+        groups = self._trunk, *self._blocks, *self._heads
+        return {layer.name: LayerUnits.of(layer, self.parameters) for group in groups for layer in group}
+
+
+class SphericalArchitecture(ResidualArchitecture):
+    """The layers of `SimBaV2`; outputs are two layers over the stream. Lee et al. 2025, arXiv:2502.15280, section 4.1.
+
+    outputs, members: see `Architecture`. gain is left out: at first outputs are close to 0 anyway.
+    """
+
+    _residual: SimBaV2
+
+    def _add_layers(self, inputs: int, outputs: int | tuple[int, ...] | None, gain: float) -> None:
+        spec = self._residual
+        n, wide = spec.width, spec.expansion * spec.width
+        self._trunk = [self._add_scaled("dense0", inputs + 1, n)]
+        self._blocks = [
+            (self._add_scaled(f"block{i}.dense0", n, wide), self._add_scaled(f"block{i}.dense1", wide, n, 1.0))
+            for i in range(spec.blocks)
+        ]
+        self.shape = outputs if isinstance(outputs, tuple) else (n if outputs is None else outputs,)
+        self.outputs: int = math.prod(self.shape)
+        if outputs is not None:
+            last = self._add_chain("", n, (self.outputs,), 2, gain)[0][0]
+            self.parameters[last.weight] = self.parameters[last.weight]._replace(initializer="unit")
+            self.projected += (last.weight,)
+            self._heads.append([self._add_scaled("dense1", n, n), last])
+
+    def _add_scaled(self, name: str, inputs: int, units: int, gain: float = 2**0.5) -> Dense:
+        """A layer without biases, and scales of its outputs."""
+        stack = () if self.members is None else (self.members,)
+        weight = f"{self._prefix}{name}.weight"
+        self.parameters[weight] = Parameter((*stack, inputs, units), "unit", inputs, 1.0)
+        self.projected += (weight,)
+        shape = (units,) if self.members is None else (self.members, 1, units)
+        self.parameters[f"{self._prefix}{name}.scale"] = Parameter(shape, "constant", units, gain)
+        return Dense(weight, None, None, name=self._prefix + name)
+
+    def _scaled(self, values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
+        return self._affine(values, layer, x) * values[f"{layer.name}.scale"]
+
+    def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
+        spec = self._residual
+        x = ops.concatenate([x, spec.shift * ops.ones_like(x[..., :1])], -1)
+        x = unit(self._scaled(values, self._trunk[0], unit(x)))
+        start = spec.width**0.5 / (spec.blocks + 1)  # the share of a block is 1 / (blocks + 1) at first
+        for wide, narrow in self._blocks:
+            y = self._activation(self._scaled(values, wide, x)) + SMALL
+            y = unit(self._affine(values, narrow, y))
+            x = unit(x + start * values[f"{narrow.name}.scale"] * (y - x))
+        for hidden, last in self._heads:
+            x = self._affine(values, last, self._scaled(values, hidden, x))
+        return x if len(self.shape) == 1 else ops.reshape(x, (-1, *self.shape))
 
 
 def _recording(function: Callable[..., Any], record: Record) -> Callable[..., Any]:

@@ -27,7 +27,8 @@ class Parameter(NamedTuple):
 
     shape: tuple[int, ...]
     initializer: str
-    # fan_in; orthogonal; zeros; ones; constant: gain / sqrt(fan_in); forget: 1 in the second quarter (LSTM), else 0
+    # fan_in; orthogonal; unit: orthogonal, with columns of norm 1; zeros; ones; constant: gain / sqrt(fan_in);
+    # forget: 1 in the second quarter (LSTM), else 0
     fan_in: int
     gain: float
 
@@ -36,7 +37,7 @@ class Dense(NamedTuple):
     """The names of a dense layer's parameters."""
 
     weight: str
-    bias: str
+    bias: str | None
     noisy: Noisy | None
     norm: Norm | None = None
     name: str = ""  # what the names of its parameters begin with
@@ -93,6 +94,8 @@ def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
     """A dense layer, and its layer normalisation where it has one. With noise e of inputs and of units, and f(e) =
     sign(e) sqrt|e|, its weight is `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale *
     f(e_out)`. Fortunato et al. 2018, arXiv:1706.10295, equations 9 to 11."""
+    if layer.bias is None:
+        return ops.matmul(x, values[layer.weight])
     weight, bias = values[layer.weight], values[layer.bias]
     if layer.noisy is not None:
         noise_in, noise_out = (
@@ -133,14 +136,15 @@ def largest_singular_value(values: Mapping[str, Any], layer: Dense, moved: dict[
     assert layer.spectral is not None
     weight, direction = values[layer.weight], values[layer.spectral]
     stacked, still = direction.ndim == weight.ndim, ops.stop_gradient(weight)
-    row = _unit(ops.sum(still * direction, -1, keepdims=True), -2)
-    direction = _unit(ops.sum(still * row, -2, keepdims=stacked), -1)
+    row = unit(ops.sum(still * direction, -1, keepdims=True), -2)
+    direction = unit(ops.sum(still * row, -2, keepdims=stacked), -1)
     if moved is not None:
         moved[layer.spectral] = direction
     return ops.sum(ops.sum(weight * row, -2, keepdims=stacked) * direction, -1, keepdims=True)
 
 
-def _unit(x: Any, axis: int) -> Any:
+def unit(x: Any, axis: int = -1) -> Any:
+    """Scaled to norm 1 along an axis."""
     return x / (ops.sqrt(ops.sum(ops.square(x), axis, keepdims=True)) + NORM_EPSILON)
 
 
@@ -206,7 +210,8 @@ def draw(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
         return rng.uniform(-limit, limit, shape).astype(np.float32)
     stack = shape[:-2] if len(shape) == 3 else ()
     matrices = [_orthogonal(fan_in, shape[-1], rng) for _ in range(int(np.prod(stack, dtype=int)))]
-    return (gain * np.reshape(np.stack(matrices), shape)).astype(np.float32)
+    found = (gain * np.reshape(np.stack(matrices), shape)).astype(np.float32)
+    return unit(found, -2) if initializer == "unit" else found
 
 
 def _orthogonal(rows: int, columns: int, rng: np.random.Generator) -> np.ndarray:
@@ -256,7 +261,7 @@ class LayerUnits(NamedTuple):
             members = ("members",) if stacked else ()
             matrix: tuple[str, ...] = (*members, "inputs", "units")
             row: tuple[str, ...] = ("members", "", "units") if stacked else ("units",)
-            axes = {layer.weight: matrix, layer.bias: row}
+            axes = {layer.weight: matrix} | ({} if layer.bias is None else {layer.bias: row})
             if layer.norm is not None:
                 axes |= {layer.norm.scale: row, layer.norm.bias: row}
             if layer.noisy is not None:

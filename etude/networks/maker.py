@@ -11,7 +11,7 @@ from gymnasium import spaces as gym_spaces
 
 from etude.base.errors import ConfigError
 from etude.base.spaces import Space
-from etude.networks.architecture import Architecture, ResidualArchitecture
+from etude.networks.architecture import Architecture, ResidualArchitecture, SphericalArchitecture
 from etude.networks.conditional import ConditionalArchitecture, by_embedding
 from etude.networks.network import Ensemble, FreeParameters, Network, Normaliser, Part, RecurrentNetwork
 from etude.networks.random_shift import RandomShift
@@ -24,6 +24,7 @@ from etude.networks.specs import (
     ModuleFactory,
     Recurrent,
     SimBa,
+    SimBaV2,
     Spec,
     Transformer,
     framework_of,
@@ -111,7 +112,8 @@ class Maker:
         if isinstance(spec, Mlp | Conv):
             return Network(Architecture(spec, space, outputs, members, gain), self._rng)
         if isinstance(spec, SimBa):
-            return Network(ResidualArchitecture(spec, space, outputs, members, gain), self._rng)
+            architecture = SphericalArchitecture if isinstance(spec, SimBaV2) else ResidualArchitecture
+            return Network(architecture(spec, space, outputs, members, gain), self._rng)
         if not isinstance(spec, ByEmbedding):
             return self._module(spec, inputs if isinstance(inputs, tuple) else (inputs,), shape)
         if self._normalises:

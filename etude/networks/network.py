@@ -45,6 +45,7 @@ class Part:
     fixed: int = 0  # how many numbers it computes with that are no variables: those of a pretrained model
     target_of: TargetOf | None = None
     training: bool = False  # whether modules of a user's own are in training mode: dropout, statistics of the batch
+    projected: tuple[str, ...] = ()  # weights whose columns are scaled to norm 1 after each gradient step
     noise: Mapping[str, tuple[int, ...]] = {}  # shapes of the variables that hold noise; they are 0 without it
     dropout: int = 0  # how many units may be dropped; see `dropping`
 
@@ -124,6 +125,7 @@ class Network(ArchitecturePart):
         if isinstance(architecture, Architecture):
             self.frozen |= frozenset(architecture.statistics)
             self.dropout: int = architecture.dropout
+            self.projected: tuple[str, ...] = architecture.projected
 
     def __call__(self, observation: Tree = None) -> Any:
         if not (self.training and isinstance(self.architecture, Architecture) and self.architecture.statistics):
@@ -181,6 +183,9 @@ class Ensemble(Part):
         self.noise: Any = {f"{i}.{name}": shape for i, part in enumerate(members) for name, shape in part.noise.items()}
         self.portable: bool = all(part.portable for part in members)
         self.dropout: int = sum(part.dropout for part in members)
+        self.projected: tuple[str, ...] = tuple(
+            f"{i}.{name}" for i, part in enumerate(members) for name in part.projected
+        )
 
     def __call__(self, observation: Tree = None) -> Any:
         bound = [self.member(i) for i in range(len(self._members))]

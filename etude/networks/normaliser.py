@@ -3,6 +3,7 @@ weights and frozen where the agent is only evaluated."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -110,15 +111,22 @@ def normalise(values: Mapping[str, Any], parts: list[NormalisedPart], observatio
     return observation
 
 
+def _scale(moments: Moments, bound: float, largest: float) -> float:
+    return float(min(moments.scale, bound / largest if largest else math.inf))
+
+
 class RunningScale:
     """The standard deviation of the running discounted return, by which rewards are divided.
 
-    As in OpenAI baselines' VecNormalize. [N] returns, one per environment column.
+    As in OpenAI baselines' VecNormalize. [N] returns, one per environment column. bound: divide by more where the
+    largest return so far would be larger than this; Lee et al. 2025, arXiv:2502.15280, section 4.2.
     """
 
-    def __init__(self, environments: int):
+    def __init__(self, environments: int, bound: float = math.inf):
         self.returns: np.ndarray = np.zeros(environments)
         self.moments: Moments = Moments(0.0, 0.0, 1.0)
+        self.bound: float = bound
+        self.largest: float = 0.0  # of the absolute returns so far
 
     def update(self, reward: np.ndarray, ended: np.ndarray, columns: np.ndarray, gamma: float) -> None:
         """Take in rewards [T, N] and episode ends [T, N] of some columns."""
@@ -130,6 +138,7 @@ class RunningScale:
             running = np.where(ended[t], 0.0, running)
         self.returns[columns] = running
         self.moments = self.moments.merged(history)
+        self.largest = max(self.largest, float(np.abs(history).max(initial=0.0)))
 
     def restart(self, columns: np.ndarray) -> None:
         """What comes next of these columns does not continue what came before."""
@@ -138,34 +147,39 @@ class RunningScale:
     @property
     def factor(self) -> float:
         """What rewards are multiplied by."""
-        return float(self.moments.scale)
+        return _scale(self.moments, self.bound, self.largest)
 
     def state(self) -> dict[str, Any]:
-        return {"returns": self.returns, "moments": self.moments._asdict()}
+        return {"returns": self.returns, "moments": self.moments._asdict(), "largest": self.largest}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
-        held = saved.fields(("returns", "moments"))
+        held = saved.fields(("returns", "moments"), ("largest",))
         held["returns"].array(np.float64, self.returns.shape)
         _check_moments(held["moments"], ())
+        if "largest" in held:
+            held["largest"].number(0)
 
     def restore(self, state: dict[str, Any]) -> None:
         self.returns, self.moments = np.array(state["returns"]), Moments(**state["moments"])
+        self.largest = state.get("largest", 0.0)
 
 
 class RunningScales:
     """A `RunningScale` for each policy of several agents: of the discounted returns of its agents, over the turns of
     each. What comes between two turns of an agent is earned by the first of them; where it is absent, nothing counts.
 
-    driven: policy -> the positions of its agents among all.
+    driven: policy -> the positions of its agents among all. bound: see `RunningScale`.
     """
 
-    def __init__(self, environments: int, driven: Mapping[str, Sequence[int]]):
+    def __init__(self, environments: int, driven: Mapping[str, Sequence[int]], bound: float = math.inf):
         self.driven: dict[str, list[int]] = {policy: list(places) for policy, places in driven.items()}
         shape = environments, sum(map(len, self.driven.values()))
         self.returns: np.ndarray = np.zeros(shape)
         self.waiting: np.ndarray = np.zeros(shape, bool)
         self.moments: dict[str, Moments] = {policy: Moments(0.0, 0.0, 1.0) for policy in self.driven}
+        self.bound: float = bound
+        self.largest: dict[str, float] = dict.fromkeys(self.driven, 0.0)
 
     def update(self, reward: np.ndarray, turns: Any, columns: np.ndarray, gamma: float) -> None:
         """Take in rewards [T, N, agents] and turns (`multi_agent.joint.Turns`) of some columns."""
@@ -181,6 +195,7 @@ class RunningScales:
         for policy, places in self.driven.items():
             found = history[..., places][counts[..., places]]
             self.moments[policy] = self.moments[policy].merged(found[None])
+            self.largest[policy] = max(self.largest[policy], float(np.abs(found).max(initial=0.0)))
 
     def restart(self, columns: np.ndarray) -> None:
         """What comes next of these columns does not continue what came before."""
@@ -189,21 +204,24 @@ class RunningScales:
     @property
     def factor(self) -> tuple[float, ...]:
         """What the rewards of each agent are multiplied by."""
-        factors = {place: self.moments[policy].scale for policy, places in self.driven.items() for place in places}
-        return tuple(float(factors[place]) for place in sorted(factors))
+        scales = {policy: _scale(self.moments[policy], self.bound, self.largest[policy]) for policy in self.driven}
+        factors = {place: scales[policy] for policy, places in self.driven.items() for place in places}
+        return tuple(factors[place] for place in sorted(factors))
 
     def state(self) -> dict[str, Any]:
         moments = {policy: moments._asdict() for policy, moments in self.moments.items()}
-        return {"returns": self.returns, "waiting": self.waiting, "moments": moments}
+        return {"returns": self.returns, "waiting": self.waiting, "moments": moments, "largest": self.largest}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this."""
         if "waiting" not in saved.table():
             RunningScale(len(self.returns)).check_state(saved)
             return
-        held = saved.fields(("returns", "waiting", "moments"))
+        held = saved.fields(("returns", "waiting", "moments"), ("largest",))
         held["returns"].array(np.float64, self.returns.shape)
         held["waiting"].array(np.bool_, self.waiting.shape)
+        for largest in held["largest"].fields(self.largest).values() if "largest" in held else ():
+            largest.number(0)
         for moments in held["moments"].fields(self.moments).values():
             _check_moments(moments, ())
 
@@ -217,3 +235,4 @@ class RunningScales:
             return
         self.returns, self.waiting = np.array(state["returns"]), np.array(state["waiting"])
         self.moments = {policy: Moments(**moments) for policy, moments in state["moments"].items()}
+        self.largest |= state.get("largest", {})

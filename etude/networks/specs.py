@@ -185,6 +185,22 @@ class SimBa:
 
 
 @dataclass(frozen=True)
+class SimBaV2(SimBa):
+    """SimBa on the unit hypersphere: the stream of each layer and each column of its weights have norm 1, the latter
+    after every gradient step, so that neither grows while learning goes on; what layers put out is multiplied by
+    trained scales, and blocks interpolate between the stream and a function of it. Lee et al. 2025, arXiv:2502.15280,
+    section 4, who also normalise observations, and learn distributions of returns (`categorical_sac`): expected returns
+    far from 0 are slow to be reached by such layers.
+    """
+
+    shift: float = 3.0  # appended to the observation before it is scaled to norm 1, so that its own norm is not lost
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "shift")
+
+
+@dataclass(frozen=True)
 class Recurrent:
     """An encoder of the observation, a recurrent cell, and dense layers over the cell's output. For algorithms that
     learn from sequences: r2d2 and recurrent_ppo."""
@@ -293,9 +309,9 @@ class ByEmbedding:
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
 
 if TYPE_CHECKING:
-    OneSpec = Mlp | Conv | SimBa | Recurrent | Transformer | ByEmbedding | ModuleFactory
+    OneSpec = Mlp | Conv | SimBa | SimBaV2 | Recurrent | Transformer | ByEmbedding | ModuleFactory
 else:  # files and the command line, which read the declared types, hold no functions
-    OneSpec = Mlp | Conv | SimBa | Recurrent | Transformer | ByEmbedding
+    OneSpec = Mlp | Conv | SimBa | SimBaV2 | Recurrent | Transformer | ByEmbedding
 
 
 @dataclass(frozen=True)

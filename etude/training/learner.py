@@ -455,9 +455,10 @@ class Learner:
 def _running_scale(agent: Agent, engine: Engine, environments: int) -> RunningScale | RunningScales:
     """The scale of rewards, or of those of each policy."""
     if not isinstance(agent, MultiAgent) or engine.spaces.agents is None:
-        return RunningScale(environments)
+        return RunningScale(environments, agent.config.largest_return)
     order, driven = list(engine.spaces.agents), agent.policies.driven(engine.spaces.agents)
-    return RunningScales(environments, {policy: [order.index(a) for a in own] for policy, own in driven.items()})
+    places = {policy: [order.index(a) for a in own] for policy, own in driven.items()}
+    return RunningScales(environments, places, agent.config.largest_return)
 
 
 def _continuous(parts: Sequence[Steps]) -> tuple[Steps, ...]:

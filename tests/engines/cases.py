@@ -24,6 +24,7 @@ from etude.algorithms import (
     BCConfig,
     C51Config,
     CalQLConfig,
+    CategoricalSACConfig,
     CQLConfig,
     CrossQConfig,
     DDPGConfig,
@@ -73,7 +74,7 @@ from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tokens, Tuple
 from etude.multi_agent.joint import joined_spaces
-from etude.networks import SimBa
+from etude.networks import SimBa, SimBaV2
 from etude.protocols import Explorer
 from etude.training.assembly.agents import multi_agent_for
 from etude.training.assembly.exploration import explorer_for
@@ -135,6 +136,9 @@ DROQ = SACConfig(
     network=ActorCritic(NARROW, Mlp((16, 16), layer_norm=True, dropout=0.3)), n_target_critics=2, policy_delay=2
 )
 SIMBA = SACConfig(network=ActorCritic(SimBa(1, 8), SimBa(2, 8, 2)), normalize_observation=True)
+SPHERICAL = CategoricalSACConfig(
+    network=ActorCritic(SimBaV2(1, 8), SimBaV2(2, 8, 2)), learning_rate=3e-4, atoms=11, v_max=2.0
+)
 IMAGINING = DreamerV3Config(
     network=Mlp((8, 8), layer_norm=True),
     encoder=Mlp((8,), layer_norm=True),
@@ -237,6 +241,7 @@ CASES = [
     ),
     Case("td_mpc2 on images", "td_mpc2", Spaces(CAMERA, BOX2), dataclasses.replace(PLANNING, encoder=SMALL_CONV)),
     Case("tqc", "tqc", Spaces(NESTED, BOX2), TQCConfig(network=NARROW, n_critics=3, quantiles=5)),
+    Case("categorical_sac", "categorical_sac", Spaces(NESTED, BOX2), SPHERICAL),
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
     Case("sac, simba", "sac", Spaces(NESTED, BOX2), SIMBA),

@@ -22,6 +22,7 @@ from slow_losses.given import (
     network,
     part_of,
     rows,
+    unit,
 )
 from slow_losses.policies import policy_at
 
@@ -245,3 +246,33 @@ def twin_deterministic(given: Numbers, batch: Any, penalty: Any = lambda row, ac
         row.own_qs = given.qs("critic", row.o, row.own)
     critic, q_value, errors = ensemble_loss(found)
     return {"critic": critic}, {"q_value": q_value}, errors, found
+
+
+def categorical_sac(given: Numbers, batch: Any) -> Any:
+    losses, metrics, _ = sac(given, batch)
+    c, found, alpha = given.c, rows(given, batch), math.exp(given.w["temperature.value"])
+    atoms, apart = np.linspace(-c.v_max, c.v_max, c.atoms), 2 * c.v_max / (c.atoms - 1)
+    softmax = lambda x: np.exp(x - x.max()) / np.exp(x - x.max()).sum()  # noqa: E731
+    likely = lambda name, *x: [softmax(z) for z in given.critics(name, *x)]  # noqa: E731
+    for row in found:
+        next_a, next_log_prob = squashed_at(given, row, True).sample(given.noise["next_action"][row.number])
+        following = min(likely("critic_target", row.next_o, next_a), key=lambda p: p @ atoms)
+        target = np.zeros(c.atoms)
+        for p, z in zip(following, atoms, strict=True):
+            place = (np.clip(row.r + row.d * (z - alpha * next_log_prob), -c.v_max, c.v_max) + c.v_max) / apart
+            low = min(int(place), c.atoms - 2)
+            target[low] += p * (low + 1 - place)
+            target[low + 1] += p * (place - low)
+        now = likely("critic", row.o, row.a)
+        row.critics, row.q = -sum(target @ np.log(p) for p in now), np.mean([p @ atoms for p in now])
+        row.error = row.r + row.d * (following @ atoms - alpha * next_log_prob) - row.q
+        own, row.log_prob = squashed_at(given, row).sample(given.noise["action"][row.number])
+        row.actor = alpha * row.log_prob - min(p @ atoms for p in likely("critic", row.o, own))
+    losses["critic"] = average(found, lambda row: row.w * row.critics)
+    losses["actor"] = average(found, lambda row: row.w * row.actor)
+    pull = average(found, lambda row: row.w * (row.log_prob - len(found[0].a) / 2))
+    losses["temperature"] = -math.log(alpha) * pull
+    metrics["q_value"] = average(found, lambda row: row.q)
+    spheres = [name for name in given.w if name.startswith(("actor.", "critic.")) and name.endswith(".weight")]
+    given.after = {name: unit(given.w[name], -2) for name in spheres}
+    return losses, metrics, [row.error for row in found]

@@ -71,6 +71,8 @@ def network(w: dict[str, np.ndarray], x: np.ndarray, activation: Any = relu, fea
     `advantage.*` beside those of the shared layers; the outputs are [actions, numbers of each]."""
     if "last.norm_scale" in w:
         return residual(w, x, activation)
+    if "block0.dense0.scale" in w:
+        return spherical(w, x)
     count = sum(name.count(".") == 1 and name.startswith("dense") and name.endswith(".weight") for name in w)
     dueling = any(name.startswith("value.") for name in w)
     for i in range(count):
@@ -97,6 +99,21 @@ def residual(w: dict[str, np.ndarray], x: np.ndarray, activation: Any) -> np.nda
         y = activation(layer(w, f"block{i}.dense0", norm(f"block{i}", x)))
         x, i = x + layer(w, f"block{i}.dense1", y), i + 1
     return layer(w, "dense1", norm("last", x))
+
+
+def spherical(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
+    """Outputs of a network on the unit hypersphere."""
+    x, i = unit(unit(np.append(x, 3.0)) @ w["dense0.weight"] * w["dense0.scale"]), 0
+    blocks = sum(name.endswith("dense0.scale") for name in w) - 1
+    for i in range(blocks):
+        y = relu(x @ w[f"block{i}.dense0.weight"] * w[f"block{i}.dense0.scale"]) + 1e-8
+        share = w[f"block{i}.dense1.scale"] * math.sqrt(len(x)) / (blocks + 1)
+        x = unit((1 - share) * x + share * unit(y @ w[f"block{i}.dense1.weight"]))
+    return layer(w, "dense2", x @ w["dense1.weight"] * w["dense1.scale"])
+
+
+def unit(x: np.ndarray, axis: int = -1) -> np.ndarray:
+    return x / np.linalg.norm(x, axis=axis, keepdims=True)
 
 
 def members(w: dict[str, np.ndarray]) -> list[dict[str, np.ndarray]]:
