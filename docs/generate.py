@@ -36,7 +36,9 @@ from usable import usable
 from etude import ActorCritic, Conv, Mlp, Recurrent, Transformer
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
+from etude.base.summary import brief
 from etude.cli.options import field_comments
+from etude.networks import SimBa
 from etude.presets import PRESETS
 from etude.report.plots import draw_runs
 
@@ -100,6 +102,8 @@ def _value(value: Any) -> str:
         return f"{value.start:g} to {value.end:g}{over}"
     if isinstance(value, ActorCritic):
         return f"{_value(value.actor)}; critics {_value(value.critic)}"
+    if isinstance(value, SimBa):
+        return brief(value)
     if isinstance(value, Recurrent):
         before, after = (" x ".join(map(str, widths)) for widths in (value.before.widths, value.widths))
         return ", ".join(filter(None, (before, f"{value.cell} {value.units}", after))) + f" {value.before.activation}"

@@ -16,7 +16,6 @@ from etude.algorithms.critics import CriticEnsemble
 from etude.algorithms.sac import SAC, SACConfig
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -42,10 +41,8 @@ class CategoricalSACConfig(SACConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.counts(self, "atoms")
+        checks.whole_number(f"{type(self).__name__}: atoms", self.atoms, 2)
         checks.positive(self, "v_max")
-        if self.atoms < 2:
-            raise ConfigError(f"{type(self).__name__}: atoms = {self.atoms}; expected at least 2.")
 
     @property
     def largest_return(self) -> float:

@@ -103,7 +103,7 @@ def residual(w: dict[str, np.ndarray], x: np.ndarray, activation: Any) -> np.nda
 
 def spherical(w: dict[str, np.ndarray], x: np.ndarray) -> np.ndarray:
     """Outputs of a network on the unit hypersphere."""
-    x, i = unit(unit(np.append(x, 3.0)) @ w["dense0.weight"] * w["dense0.scale"]), 0
+    x = unit(unit(np.append(x, 3.0)) @ w["dense0.weight"] * w["dense0.scale"])
     blocks = sum(name.endswith("dense0.scale") for name in w) - 1
     for i in range(blocks):
         y = relu(x @ w[f"block{i}.dense0.weight"] * w[f"block{i}.dense0.scale"]) + 1e-8
