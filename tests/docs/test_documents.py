@@ -265,7 +265,7 @@ def _value(cell):
 
 @functools.cache
 def _names():
-    houses = (etude.algorithms, etude.optimizers, etude)
+    houses = (etude.networks, etude.algorithms, etude.optimizers, etude)
     return {name: getattr(house, name) for house in houses for name in dir(house)}
 
 
