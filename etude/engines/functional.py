@@ -19,7 +19,6 @@ from etude.engines.optimizers import Gradient, natural_step, optimizer_update
 from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, loss_noise
 from etude.engines.programs import shared
 from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, joined, measured, read_losses, update_of
-from etude.networks.layers import unit
 from etude.networks.maker import Maker
 from etude.networks.network import parts_of
 from etude.protocols import Weights
@@ -200,7 +199,7 @@ class Program:
                 moments[moment][group] = vector
             for name, part in layout.split(group, change).items():
                 new[name] = new[name] + part
-        new |= {name: unit(new[name], -2) for name in layout.projected}
+        new |= layout.on_sphere(new)
         for target, source, tau, every in layout.following:
             followed = new[source] if tau is None else new[target] + hyper[tau] * (new[source] - new[target])
             due = None if every is None else step % ops.cast(hyper[every], "int32") == 0

@@ -19,6 +19,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
 from etude.config import TrustRegionConfig
 from etude.engines.optimizers import TRUST_REGION_METRICS
+from etude.networks.layers import unit
 from etude.networks.maker import Maker
 from etude.networks.network import Normaliser, Part, parts_of, put_part
 from etude.protocols import Weights
@@ -77,10 +78,6 @@ class ParameterLayout:
             for name, part in self.parts.items()
             if part.target_of is not None
             for v in part.variables
-        )
-        # Whose columns are scaled to norm 1 after each gradient step
-        self.projected: tuple[str, ...] = tuple(
-            f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.projected
         )
         self.delayed: frozenset[str]
         self.delay: str | None
@@ -177,6 +174,11 @@ class ParameterLayout:
     def optimizer(self, hyper: Mapping[str, Any]) -> Optimizer:
         """The optimizer, with the settings of it that are among these (traced) scalars."""
         return with_settings(self.agent.config.optimizer, {name: hyper[name] for name in self._settings})
+
+    def on_sphere(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """The variables whose columns a gradient step scales to norm 1, scaled, by name."""
+        own = (f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.projected)
+        return {name: unit(values[name], -2) for name in own}
 
     def size(self, group: str) -> int:
         """How many numbers a loss trains."""

@@ -28,7 +28,6 @@ from etude.engines.optimizers import Gradient, natural_step, optimizer_update
 from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, check_module, loss_noise
 from etude.engines.pretrained import pretrained_models
 from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, measured, read_losses, update_of
-from etude.networks.layers import unit
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part, parts_of
 from etude.ops.dispatch import IMPLEMENTATIONS
@@ -224,8 +223,8 @@ class TorchEngine(LaidOutEngine):
                 weights += change
                 continue
             self._update(group, gradient, hyper)
-        for name in layout.projected:
-            self._values[name].copy_(unit(self._values[name], -2))
+        for name, columns in layout.on_sphere(self._values).items():
+            self._values[name].copy_(columns)
         self._follow(hyper)
         return reported
 
