@@ -18,6 +18,7 @@ import pytest
 
 ENGINES = Path(__file__).parent / "engines"
 IMPORTED = [f"etude.{name}" for name in ("workers.worker", "algorithms", "rollout.pool", "rollout.async_gradients")]
+IMPORTED_BY_TESTS = ["etude.run", "etude.cli", "pytest", "pettingzoo.utils"]  # whose environments workers step
 MISSING = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name) is None]
 
 # A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
@@ -76,12 +77,12 @@ def compile_fast():
 
 
 def fork_workers():
-    """Workers are forks of a process that has imported what they need, which takes half a second. Tests of how workers
-    start ask for `spawned_workers`."""
+    """Workers are forks of a process that has imported what they need, also for an environment of a module of tests:
+    half a second each. Tests of how workers start ask for `spawned_workers`."""
     from etude.workers import process
 
     process.CONTEXT = multiprocessing.get_context("forkserver")
-    process.CONTEXT.set_forkserver_preload([*IMPORTED, "cloudpickle"])
+    process.CONTEXT.set_forkserver_preload([*IMPORTED, *IMPORTED_BY_TESTS, "cloudpickle"])
     process._BOOT = f"import numpy; numpy.random.seed()\n{process._BOOT}"  # its own, as of a process that is spawned
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}):  # as workers are started
