@@ -75,7 +75,7 @@ def counts(config: Any, *fields: str) -> None:
 
 def whole_number(name: str, value: Any, least: int = 1, of: str = "", none: bool = False) -> None:
     """An argument that is a whole number of at least `least`. of: how the message goes on. none: or None."""
-    if not (none and value is None or type(value) is int and value >= least):
+    if not (none and value is None or type(plain(value)) is int and value >= least):
         end = ", or None" if none else of
         raise ConfigError(f"{name} = {value!r}; expected a whole number of at least {least}{end}.")
 

@@ -223,7 +223,7 @@ class OfRuns:
 
 
 @dataclass(frozen=True)
-@takes("jobs ray devices seed folder resume", further="data workers trust")
+@takes("jobs ray devices seed folder resume", further="data workers trust vectorization fused")
 class OfStudies(OfRuns):
     """What every command takes that makes runs as trials, in worker processes."""
 
@@ -267,6 +267,12 @@ def parse(options: Any, arguments: Sequence[str], command: str) -> Any:
                 config=(tyro.conf.AvoidSubcommands,),
                 registry=registry,
             )
+        except SystemExit as end:
+            if end.code and {each.rpartition("=")[2].lower() for each in given} & {"true", "false"}:
+                raise ConfigError(
+                    "Options that are on or off take no value: --set.double for True, --set.no-double for False."
+                ) from None
+            raise
         finally:
             output.write(more)
 

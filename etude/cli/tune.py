@@ -295,7 +295,9 @@ OF_SWEEP = ("steps", "folder", "processes", "evaluate_every", "evaluate_episodes
 
 
 @dataclass(frozen=True)
-@takes("seeds first_seed steps processes folder evaluate_every evaluate_episodes save_every", further="vectorization")
+@takes(
+    "seeds first_seed steps processes folder evaluate_every evaluate_episodes save_every", further="vectorization fused"
+)
 class SweepOptions(OfRuns):
     """Train ALGORITHM on ENV with many seeds of one config. Each seed has a run directory in the folder of the sweep.
 

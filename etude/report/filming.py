@@ -249,11 +249,13 @@ def _episodes(
     run: Any, environment: AdaptedEnvironment, episodes: int, max_steps: int, seed: int
 ) -> Iterator[tuple[SingleEpisode, Iterator[None]]]:
     """Episodes to play, each with its steps."""
-    actor, left = run.actor(), max_steps
-    for number in range(episodes):
+    for name, value in {"episodes": episodes, "max_steps": max_steps}.items():
+        checks.whole_number(name, value)
+    actor, left, number = run.actor(), max_steps, 0
+    while number < episodes and left:
         episode = SingleEpisode(environment, actor, best_explorer(run.agent, environment.spaces), seed + number)
         yield episode, episode.steps(left)
-        left -= episode.length
+        left, number = left - episode.length, number + 1
 
 
 def _played(

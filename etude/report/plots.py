@@ -4,7 +4,7 @@ to `path` where one is given: a PNG, SVG or PDF."""
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -55,6 +55,8 @@ def plot(
 def _read(given: Any, metric: str | None) -> list[Series]:
     if isinstance(given, str | Path):
         return [read_run(path, metric) for path in find_runs(given)]
+    if not isinstance(given, Series | Iterable):
+        raise ConfigError(f"plot: {given!r}; expected a run directory, a file, or records, such as run.history.")
     found = given if isinstance(given, Series) else series_of(given, metric)
     if not len(found.curve()[0]):
         raise ConfigError("The records hold no finished episode and no evaluation yet: nothing to draw. Train first.")

@@ -153,6 +153,8 @@ class _Called:
         self.function: Callable[[Event], None]
         if isinstance(callback, Callback):
             self.function = _by_method(callback, run)
+        elif isinstance(callback, type):
+            raise ConfigError(f"callbacks: {callback.__name__} is a class; make one: {callback.__name__}().")
         elif callable(callback):
             self.function = callback
         else:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base import trees
+from etude.base import checks, trees
 from etude.base.data import Episode
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces, origins_of
@@ -60,8 +60,8 @@ def record(
         raise ConfigError(
             f"record keeps episodes as data: record(env, episodes, run=run). For a video: run.watch({str(episodes)!r})."
         )
-    if episodes < 1:
-        raise ConfigError(f"record: episodes = {episodes}; expected at least 1.")
+    checks.whole_number("record: episodes", episodes)
+    checks.whole_number("record: seed", seed, 0)
     if run is not None and (actor is not None or explorer is not None):
         raise ConfigError("record: a run acts by itself; leave out actor and explorer.")
     if explore and run is None:

@@ -2,6 +2,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from etude import cli
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
 from etude.cli.options import parse, schedule, schedule_text, split_positionals
@@ -75,3 +76,9 @@ def test_another_kind_of_network_brings_its_own_options():
     assert isinstance(parse(with_hyperparameters("dqn", "CartPole-v1", "mlp"), [], "try").set.network, Mlp)
     options = parse(with_hyperparameters("dqn", "CartPole-v1", "conv"), ["--set.network.widths", "32"], "try")
     assert options.set.network == Conv(widths=(32,))
+
+
+def test_a_flag_that_is_given_a_value_is_answered_with_how_it_is_written(capsys):
+    for given in ("--set.double False", "--set.double=true", "--fused True"):
+        assert cli.main(["train", "dqn", "CartPole-v1", *given.split()]) == 2
+        assert "take no value: --set.double for True, --set.no-double for False" in capsys.readouterr().err

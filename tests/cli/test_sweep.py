@@ -44,11 +44,11 @@ def test_the_preset_stays_where_nothing_is_set(made):
 
 def test_the_options_stand_for_arguments(made):
     _, options = made(
-        "ppo CartPole-v1 --seeds 3 --first-seed 5 --steps 99 --evaluate-every 9 --envs 4 --vectorization native "
-        "--set.clip-range 0.3 --env-arg sutton_barto_reward=true"
+        "ppo CartPole-v1 --seeds 3 --first-seed 5 --steps 99 --evaluate-every 9 --envs 4 --vectorization compiled "
+        "--fused --set.clip-range 0.3 --env-arg sutton_barto_reward=true"
     )
     assert list(options["seeds"]) == [5, 6, 7] and options["steps"] == 99 and options["evaluate_every"] == 9
-    assert options["environments"] == 4 and options["vectorization"] == "native"
+    assert options["environments"] == 4 and options["vectorization"] == "compiled" and options["fused"]
     assert options["config"].clip_range == 0.3 and options["env_args"] == {"sutton_barto_reward": True}
 
 

@@ -270,11 +270,32 @@ def test_settings_of_a_wrong_kind_are_refused_by_name():
         run.train(10, evaluate_every=10.0)
 
 
+@pytest.mark.parametrize("wrong", [{"episodes": 2.5}, {"max_steps": "9"}, {"seed": -1}, {"steps": True}])
+def test_what_an_evaluation_is_of_are_whole_numbers(wrong):
+    ((name, value),) = wrong.items()
+    with tiny() as run, pytest.raises(ConfigError, match=f"{name} = {value!r}; expected a whole number"):
+        run.evaluate(**wrong)
+
+
+def test_a_recording_and_a_film_are_of_whole_episodes(tmp_path):
+    with pytest.raises(ConfigError, match="episodes = 1.5; expected a whole number"):
+        etude.record(Counted, 1.5)
+    with Run("dqn", "CartPole-v1", config=DQN_TINY, engine="torch") as run:
+        for wrong in ({"episodes": 0}, {"max_steps": -1}):
+            with pytest.raises(ConfigError, match="expected a whole number of at least 1"):
+                run.watch(tmp_path / "film.gif", **wrong)
+        lengths = []
+        run.watch(tmp_path / "film.gif", episodes=9, max_steps=3, ended=lambda each: lengths.append(each.length))
+    assert lengths == [3]
+
+
 def test_one_reporter_needs_no_list():
     told = []
     with tiny() as run:
         run.train(40, callbacks=told.append)
         assert told
+        with pytest.raises(ConfigError, match=r"Progress is a class; make one: Progress\(\)"):
+            run.train(40, callbacks=etude.report.Progress)
         for wrong in (3, [told.append, "progress"]):
             with pytest.raises(ConfigError, match="expected a reporter, or a list of them"):
                 run.train(40, callbacks=wrong)

@@ -1,5 +1,6 @@
 """Action masks in infos that are there at some steps and for some agents. Environments count illegal moves."""
 
+import time
 from functools import partial
 
 import gymnasium as gym
@@ -194,6 +195,21 @@ def test_a_first_mask_that_comes_too_late_for_the_observations_is_refused_with_w
     with pytest.raises(EnvironmentFault, match="info of agent 'b' comes for the first time"):
         for _ in range(4):
             environments.step(np.zeros((1, 2), np.int64))
+
+
+@pytest.mark.parametrize(("slow", "steps"), [([0], 5), (range(10), 2)])
+def test_one_slow_step_does_not_end_the_search_for_masks_and_slow_steps_do(slow, steps, monkeypatch):
+    monkeypatch.setattr("etude.envs.make.SECONDS", 0.05)
+    taken = []
+
+    class Slow(DoorsAlone):
+        def step(self, action):
+            taken.append(action)
+            time.sleep(0.06 if self.time in slow else 0.0)
+            return super().step(action)
+
+    assert examine(partial(Slow, shown=(5,))).spaces.masked == (steps == 5)
+    assert len(taken) == steps
 
 
 class Simulated(gym.vector.VectorEnv):

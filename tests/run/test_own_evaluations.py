@@ -127,7 +127,7 @@ def test_evaluations_play_whole_episodes_until_they_have_taken_enough_steps():
         events = evaluated(run.steps(40, evaluate_every=40, evaluate_episodes=1, evaluate_steps=31))
         assert [event.lengths for event in events] == [(10,) * 4]
         assert run.learner.progress.evaluation_steps == 40
-        with pytest.raises(ConfigError, match="steps = 0; expected at least 1"):
+        with pytest.raises(ConfigError, match="steps = 0; expected a whole number of at least 1"):
             run.evaluate(2, steps=0)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base.checks import Stored
+from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.events import Evaluated
 from etude.base.seeding import generator
@@ -97,9 +97,10 @@ class TrainedPolicy:
         if self._single is None:
             rng = generator(context.setup.seed, "act")
             self._single = SingleActor(self.actor(), self.translation, context.engine.spaces.action, rng)
-        elif now != self._loaded_at and context.engine.exportable:
+        elif now != self._loaded_at:
             self._collecting.settle()
-            self._single.load(self._learner.acting_weights())
+            if context.engine.exportable:
+                self._single.load(self._learner.acting_weights())
         self._loaded_at = now
         return self._single.act(observation, info, first, explorer, self._learner.progress.step, reward)
 
@@ -109,10 +110,8 @@ class TrainedPolicy:
 
     def evaluate(self, request: EvaluationRequest) -> Evaluation:
         """See `Run.evaluate`."""
-        for name in ("episodes", "max_steps", "steps"):
-            value = getattr(request, name)
-            if value is not None and value < 1:
-                raise ConfigError(f"{name} = {value}; expected at least 1.")
+        for name, least in {"episodes": 1, "max_steps": 1, "steps": 1, "seed": 0}.items():
+            checks.whole_number(name, getattr(request, name), least, none=name != "episodes")
         self.check_environment(request.env)
         found = self.play(self.complete(request))
         assert found is not None  # nothing stops it
@@ -260,7 +259,7 @@ class _RunEvaluator:
         """What `restore` continues from, where an evaluation is pending."""
         return {} if self._pending is None else {"evaluation": self._pending._asdict()}
 
-    def check_state(self, held: dict[str, Stored]) -> None:
+    def check_state(self, held: dict[str, checks.Stored]) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         if "evaluation" not in held:
             return

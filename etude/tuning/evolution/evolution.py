@@ -18,7 +18,6 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.base import checks, trees
-from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.checkpoint.config_json import from_json
@@ -272,7 +271,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
     their own."""
     replay, length = check_one_policy(run).replay, run.agent.config.example_length
     if "replay" in state:
-        replay.check_state(Stored(state["replay"], "replay"))
+        replay.check_state(checks.Stored(state["replay"], "replay"))
         replay.restore(state["replay"])
     if len(replay) >= ROWS or not kind_of(run.agent).steps_environments:
         batches = replay.sample(1, max(1, ROWS // length))
