@@ -185,69 +185,67 @@ class TDMPC2(Agent):
 
     def _value_of(self, z: Any, plans: Any) -> Any:
         """The rewards that the model expects of each plan, and the value of the policy after it: [N, S]."""
-        config, state, total, discount = self.config, _with_each(z, plans[0]), 0.0, 1.0
+        config, total, discount = self.config, 0.0, 1.0
+        states = [_with_each(z, plans[0])]
         for t in range(config.sequence_length):
-            action = ops.reshape(plans[:, :, t], (-1, self.size))
-            total = total + discount * expected_symlog(self.model["reward"]((state, action)), config.largest)
-            state = self.following(state, action)
-            discount = discount * config.gamma * ops.sigmoid(-self.model["termination"](state)[:, 0])
-        last = self.values(self.model["critic"], state, self.policy_at(state).mode())
+            states.append(self.following(states[-1], ops.reshape(plans[:, :, t], (-1, self.size))))
+        # Only the states depend on one another: whatever reads them does so once for all steps.
+        before, after = (_rows(ops.stack(part, 1)) for part in (states[:-1], states[1:]))
+        rewards = self.model["reward"]((before, ops.reshape(plans, (-1, self.size))))
+        rewards = ops.reshape(expected_symlog(rewards, config.largest), (-1, config.sequence_length))
+        going = ops.reshape(ops.sigmoid(-self.model["termination"](after)[:, 0]), (-1, config.sequence_length))
+        for t in range(config.sequence_length):
+            total = total + discount * rewards[:, t]
+            discount = discount * config.gamma * going[:, t]
+        last = self.values(self.model["critic"], states[-1], self.policy_at(states[-1]).mode())
         return ops.reshape(total + discount * ops.mean(last, 0), (-1, plans.shape[1]))
 
-    # Learning: B sequences of L steps. Equations 3 and 4.
+    # Learning: B sequences of L steps. Equations 3 and 4. As in plans, only latent states depend on one another.
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:
-        config, subset, mask = self.config, noise["subset"], batch.extras["mask"]
-        action = ops.clip(batch.action, -1.0, 1.0)  # as the environment took it
-        z = self.encode(trees.map(lambda x: x[:, 0], batch.observation))
-        latent, weights, errors = [z], [], []
-        total = {"consistency": 0.0, "reward": 0.0, "termination": 0.0, "critic": 0.0}
-        for t in range(config.sequence_length):
-            weight = config.decay**t * batch.weight * mask[:, t]
-            found = ops.stop_gradient(self.encode(trees.map(lambda x, t=t: x[:, t], batch.next_observation)))
-            next_action = self.policy_at(found).sample(noise["next_action"][:, t])
-            next_q = subset_minimum(self.values(self.critic_target, found, next_action), subset, SUBSET)
-            target_q = ops.stop_gradient(batch.reward[:, t] + batch.discount[:, t] * next_q)
-            critic, reward = (self.model[name]((z, action[:, t])) for name in ("critic", "reward"))
-            errors.append(target_q - ops.mean(expected_symlog(critic, config.largest), 0))
-            z = self.following(z, action[:, t])
-            end = self.model["termination"](z)[:, 0]
-            ended = ops.where(batch.discount[:, t] > 0, ops.zeros_like(end), ops.ones_like(end))
-            step = {
-                "consistency": ops.mean(ops.square(z - found), -1),
-                "reward": symlog_cross_entropy(batch.reward[:, t], reward, config.largest),
-                "termination": ops.softplus(end) - ended * end,
-                "critic": ops.mean(symlog_cross_entropy(target_q, critic, config.largest), 0),
-            }
-            total = {
-                name: total[name] + ops.mean(weight * loss) / config.sequence_length for name, loss in step.items()
-            }
-            latent.append(z)
-            weights.append(weight)
-        losses = {name: getattr(config, f"{name}_coefficient") * loss for name, loss in total.items()}
-        error = ops.stack(errors, 1)
+        config, steps = self.config, range(self.config.sequence_length)
+        action, discount = ops.clip(batch.action, -1.0, 1.0), _rows(batch.discount)  # as the environment took it
+        weight = [config.decay**t * batch.weight * batch.extras["mask"][:, t] for t in steps]
+        weight = _rows(ops.stack(weight, 1))
+        found = ops.stop_gradient(self.encode(trees.map(_rows, batch.next_observation)))  # [B * L, Z]
+        next_action = self.policy_at(found).sample(_rows(noise["next_action"]))
+        next_q = subset_minimum(self.values(self.critic_target, found, next_action), noise["subset"], SUBSET)
+        target_q = ops.stop_gradient(_rows(batch.reward) + discount * next_q)
+        states = [self.encode(trees.map(lambda x: x[:, 0], batch.observation))]
+        for t in steps:
+            states.append(self.following(states[-1], action[:, t]))
+        before, after = (_rows(ops.stack(part, 1)) for part in (states[:-1], states[1:]))
+        critic, reward = (self.model[name]((before, _rows(action))) for name in ("critic", "reward"))
+        end = self.model["termination"](after)[:, 0]
+        ended = ops.where(discount > 0, ops.zeros_like(end), ops.ones_like(end))
+        each = {
+            "consistency": ops.mean(ops.square(after - found), -1),
+            "reward": symlog_cross_entropy(_rows(batch.reward), reward, config.largest),
+            "termination": ops.softplus(end) - ended * end,
+            "critic": ops.mean(symlog_cross_entropy(target_q, critic, config.largest), 0),
+        }
+        total = {name: ops.mean(weight * loss) for name, loss in each.items()}
+        losses = [getattr(config, f"{name}_coefficient") * loss for name, loss in total.items()]
+        error = target_q - ops.mean(expected_symlog(critic, config.largest), 0)
+        error = sequence_priority(ops.reshape(error, (-1, config.sequence_length)), batch.extras["mask"])
         return Losses(
-            model=Loss(sum(losses.values()), td_error=sequence_priority(error, mask), **total),
-            policy=self.policy_loss(latent[:-1], weights, noise),
+            model=Loss(sum(losses), td_error=error, **total),
+            policy=self.policy_loss(ops.stop_gradient(before), weight, _rows(noise["action"])),
         )
 
-    def policy_loss(self, latent: list[Any], weights: list[Any], noise: dict[str, Any]) -> Loss:
+    def policy_loss(self, latent: Any, weight: Any, noise: Any) -> Loss:
         """Equation 4: the policy maximises the mean value of random critics, and its entropy, in predicted states.
 
-        latent: H of [B, Z], without a gradient; weights: H of [B].
+        latent: [B * L, Z], without a gradient; weight: [B * L].
         """
-        loss, found = 0.0, {}
-        scale = ops.maximum(self.scale(), LEAST_RANGE)
-        for t, (z, weight) in enumerate(zip(latent, weights, strict=True)):
-            z = ops.stop_gradient(z)
-            action, log_prob = self.policy_at(z).sample_with_log_prob(noise["action"][:, t])
-            q = ops.mean(self.values(self.model["critic"], z, action), 0)
-            loss = loss + ops.mean(weight * soft_actor(q / scale, log_prob, self.config.temperature)) / len(latent)
-            if t == 0:
-                low, high = (int(share * (q.shape[0] - 1)) for share in (0.05, 0.95))
-                ordered = ops.sort(q)
-                found = {"value_range": ordered[high] - ordered[low], "q_value": q, "policy_entropy": -log_prob}
-        return Loss(loss, **found)
+        action, log_prob = self.policy_at(latent).sample_with_log_prob(noise)
+        q = ops.mean(self.values(self.model["critic"], latent, action), 0)
+        scaled = q / ops.maximum(self.scale(), LEAST_RANGE)
+        loss = ops.mean(weight * soft_actor(scaled, log_prob, self.config.temperature))
+        first, entropy = (ops.reshape(x, (-1, self.config.sequence_length))[:, 0] for x in (q, -log_prob))
+        low, high = (int(share * (first.shape[0] - 1)) for share in (0.05, 0.95))
+        ordered = ops.sort(first)
+        return Loss(loss, value_range=ordered[high] - ordered[low], q_value=first, policy_entropy=entropy)
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:
         """The scale of values, moved towards their range in this phase."""
@@ -256,6 +254,11 @@ class TDMPC2(Agent):
         before = read(["scale.value"])["scale.value"]
         moved = before + self.config.scale_rate * (metrics["value_range"] - before)
         return {"scale.value": np.asarray(moved, np.float32)}
+
+
+def _rows(x: Any) -> Any:
+    """Steps of sequences [B, L, ...] one after the other: [B * L, ...]."""
+    return ops.reshape(x, (-1, *x.shape[2:]))
 
 
 def _with_each(z: Any, plans: Any) -> Any:
