@@ -63,10 +63,6 @@ class Collected:
             )
         return tuple(part.read_only() for part in self._parts[0])
 
-    def release(self) -> None:
-        """Drop the steps, so that a list of events does not hold all that was ever collected."""
-        self._parts.clear()
-
 
 @dataclass(frozen=True, slots=True)
 class Adjusted:

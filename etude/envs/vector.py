@@ -306,9 +306,7 @@ class LoopEnvironments(NotingEnvironments):
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
-        begun = [self._begin(i) for i in range(len(self._envs))]
-        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
-        return self._observation
+        return self._observed([self._begin(i) for i in range(len(self._envs))])
 
     def set_task(self, task: Any) -> None:
         """Give this task to the episodes that begin from now on. ConfigError where an environment takes none."""
@@ -354,13 +352,15 @@ class LoopEnvironments(NotingEnvironments):
             raise
         except RAISED as problem:
             raise self._explain(places[i], result, problem) from cause_of(problem)
-        observation = self._gather(raws, infos, places)
         try:
+            observation = self._layout.observations.gather(raws, infos)
             numbers, self.scores = self._rewards.gather(rewards)
+            if self.info_names:
+                self.info = self._kept_info.of_infos([last.get(i, info) for i, info in enumerate(infos)])
+        except Mismatch as problem:
+            raise self._where(places[problem.position]).mismatch(problem) from None
         except WrongValue as problem:
             raise self._where(places[problem.position]).fault(str(problem)) from None
-        if self.info_names:
-            self.info = self._numbers_of_info([last.get(i, info) for i, info in enumerate(infos)], places)
         if n == len(self._envs):
             self._observation = observation
         else:
@@ -401,8 +401,7 @@ class LoopEnvironments(NotingEnvironments):
                 differs.append(i)
                 replayed = self._begin(i)
             begun.append(replayed)
-        self._observation = self._gather([raw for raw, _ in begun], [info for _, info in begun], range(len(begun)))
-        return self._observation, differs
+        return self._observed(begun), differs
 
     def close(self) -> None:
         """Close every environment, with a warning where that fails. May be called twice."""
@@ -448,24 +447,22 @@ class LoopEnvironments(NotingEnvironments):
         observation, reward, _, _, info = result
         if (wrong := self._rewards.explain(reward)) is not None:
             raise self._where(i).fault(wrong)
-        if self.info_names:
-            self._numbers_of_info([info], (i,))
         try:
+            if self.info_names:
+                self._kept_info.of_infos([info])
             return self._layout.observations.gather_final(observation, info)
+        except WrongValue as problem:
+            raise self._where(i).fault(str(problem)) from None
         except Mismatch as problem:
             raise self._where(i).mismatch(problem) from None
 
-    def _gather(self, raws: list[Any], infos: list[dict[str, Any]], places: Sequence[int]) -> Tree:
+    def _observed(self, begun: list[tuple[Any, dict[str, Any]]]) -> Tree:
+        """The observations of all environments, from the first ones of their episodes and the infos beside."""
         try:
-            return self._layout.observations.gather(raws, infos)
+            self._observation = self._layout.observations.gather([raw for raw, _ in begun], [info for _, info in begun])
         except Mismatch as problem:
-            raise self._where(places[problem.position]).mismatch(problem) from None
-
-    def _numbers_of_info(self, infos: list[dict[str, Any]], places: Sequence[int]) -> np.ndarray:
-        try:
-            return self._kept_info.of_infos(infos)
-        except WrongValue as problem:
-            raise self._where(places[problem.position]).fault(str(problem)) from None
+            raise self._where(problem.position).mismatch(problem) from None
+        return self._observation
 
     def _explain(self, i: int, result: Any, problem: BaseException) -> EnvironmentFault:
         if result is None and problem.__traceback__ is not None and problem.__traceback__.tb_next is not None:

@@ -18,6 +18,8 @@ from etude.base.spaces import Space, describe
 from etude.base.trees import Tree
 from etude.networks.encoding import Image, at, leaves, split, to_vector, width
 from etude.networks.layers import (
+    DROPOUT,
+    DROPOUT_OF_UNITS,
     Convolution,
     Dense,
     LayerUnits,
@@ -26,10 +28,11 @@ from etude.networks.layers import (
     Parameter,
     Record,
     Renorm,
-    affine,
     convolved,
+    dropped,
     flattened,
     largest_singular_value,
+    noisy,
     normalised,
     observed,
     renormalised,
@@ -82,7 +85,8 @@ class Architecture:
         self.portable: bool = not isinstance(spec, Conv)
         self._activation = ACTIVATION_FUNCTIONS[spec.activation]
         vectors, images = split(space, True) if isinstance(spec, Conv) else (leaves(space), [])
-        self._vector_spaces, self._affine, self._convolved = vectors, affine, convolved
+        self._vector_spaces = vectors
+        self._record: Record | None = None
         self._vectors = [(path, to_vector(part)) for path, part in vectors]
         read = [(path, Image.of(part)) for path, part in images]  # type: ignore[arg-type]
         self._images = [(path, image, *self._add_convolutions(i, image)) for i, (path, image) in enumerate(read)]
@@ -231,11 +235,22 @@ class Architecture:
         return value + advantage - ops.mean(advantage, 1, keepdims=True)
 
     def _layer(
-        self, values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None, hidden: bool = True
+        self, values: Mapping[str, Any], layer: Dense, x: Any, moved: dict[str, Any] | None = None, hidden: bool = True
     ) -> Any:
+        """A dense layer; hidden: and its activation."""
         y = x if layer.renorm is None else renormalised(values, layer.renorm, x, moved)
         y = y if layer.spectral is None else y / largest_singular_value(values, layer, moved)
-        y = self._affine(values, layer, y)
+        if self._record is not None:
+            self._record(layer.name, y)
+        if layer.bias is None:
+            y = ops.matmul(y, values[layer.weight])
+        elif layer.noisy is None:
+            y = ops.affine(y, values[layer.weight], values[layer.bias])
+        else:
+            y = ops.affine(y, *noisy(values, layer.noisy, values[layer.weight], values[layer.bias]))
+        if layer.dropout is not None and DROPOUT in values:
+            y = dropped(values[DROPOUT], values[DROPOUT_OF_UNITS], layer.dropout, y)
+        y = y if layer.norm is None else normalised(values, layer.norm, y)
         if not hidden:
             return y
         y = self._activation(y)
@@ -246,7 +261,9 @@ class Architecture:
         for path, image, layers, size in self._images:
             x = image(at(observation, path))
             for layer in layers:
-                y = self._activation(self._convolved(values, layer, x))
+                if self._record is not None:
+                    self._record(layer.name, x)
+                y = self._activation(convolved(values, layer, x))
                 x = ops.concatenate([x, y], -1) if layer.skip else y
             features.append(ops.reshape(x, (-1, size)))
         return features[0] if len(features) == 1 else ops.concatenate(features, -1)
@@ -254,7 +271,7 @@ class Architecture:
     def recording(self, record: Record) -> Architecture:
         """The same, which calls `record(name, inputs)` at every layer."""
         recording = copy.copy(self)
-        recording._affine, recording._convolved = _recording(affine, record), _recording(convolved, record)
+        recording._record = record
         return recording
 
     def layer_units(self) -> dict[str, LayerUnits]:
@@ -322,13 +339,13 @@ class ResidualArchitecture(Architecture):
             self._heads.append(self._add_chain("", spec.width, (self.outputs,), 1, gain)[0])
 
     def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
-        x = self._affine(values, self._trunk[0], x)
+        x = self._layer(values, self._trunk[0], x, hidden=False)
         for norm, (wide, narrow) in zip(self._norms, self._blocks, strict=True):
-            y = self._activation(self._affine(values, wide, normalised(values, norm, x)))
-            x = x + self._affine(values, narrow, y)
+            y = self._layer(values, wide, normalised(values, norm, x))
+            x = x + self._layer(values, narrow, y, hidden=False)
         x = normalised(values, self._last, x)
         for (head,) in self._heads:
-            x = self._affine(values, head, x)
+            x = self._layer(values, head, x, hidden=False)
         return x if len(self.shape) == 1 else ops.reshape(x, (-1, *self.shape))
 
     def layer_units(self) -> dict[str, LayerUnits]:
@@ -371,7 +388,7 @@ class SphericalArchitecture(ResidualArchitecture):
         return Dense(weight, None, None, name=self._prefix + name)
 
     def _scaled(self, values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
-        return self._affine(values, layer, x) * values[f"{layer.name}.scale"]
+        return self._layer(values, layer, x, hidden=False) * values[f"{layer.name}.scale"]
 
     def _dense(self, values: Mapping[str, Any], x: Any, moved: dict[str, Any] | None = None) -> Any:
         spec = self._residual
@@ -380,19 +397,11 @@ class SphericalArchitecture(ResidualArchitecture):
         start = spec.width**0.5 / (spec.blocks + 1)  # the share of a block is 1 / (blocks + 1) at first
         for wide, narrow in self._blocks:
             y = self._activation(self._scaled(values, wide, x)) + SMALL
-            y = unit(self._affine(values, narrow, y))
+            y = unit(self._layer(values, narrow, y, hidden=False))
             x = unit(x + start * values[f"{narrow.name}.scale"] * (y - x))
         for hidden, last in self._heads:
-            x = self._affine(values, last, self._scaled(values, hidden, x))
+            x = self._layer(values, last, self._scaled(values, hidden, x), hidden=False)
         return x if len(self.shape) == 1 else ops.reshape(x, (-1, *self.shape))
-
-
-def _recording(function: Callable[..., Any], record: Record) -> Callable[..., Any]:
-    def recorded(values: Mapping[str, Any], layer: Any, x: Any) -> Any:
-        record(layer.name, x)
-        return function(values, layer, x)
-
-    return recorded
 
 
 def _through(

@@ -90,24 +90,15 @@ class Noisy(NamedTuple):
     units: str
 
 
-def affine(values: Mapping[str, Any], layer: Dense, x: Any) -> Any:
-    """A dense layer, and its layer normalisation where it has one. With noise e of inputs and of units, and f(e) =
-    sign(e) sqrt|e|, its weight is `weight + weight_scale * f(e_in) f(e_out)` and its bias `bias + bias_scale *
-    f(e_out)`. Fortunato et al. 2018, arXiv:1706.10295, equations 9 to 11."""
-    if layer.bias is None:
-        return ops.matmul(x, values[layer.weight])
-    weight, bias = values[layer.weight], values[layer.bias]
-    if layer.noisy is not None:
-        noise_in, noise_out = (
-            ops.sign(noise) * ops.sqrt(ops.abs(noise))
-            for noise in (values[layer.noisy.inputs], values[layer.noisy.units])
-        )
-        weight = weight + values[layer.noisy.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
-        bias = bias + values[layer.noisy.bias] * ops.reshape(noise_out, tuple(bias.shape))
-    x = ops.affine(x, weight, bias)
-    if layer.dropout is not None and DROPOUT in values:
-        x = dropped(values[DROPOUT], values[DROPOUT_OF_UNITS], layer.dropout, x)
-    return x if layer.norm is None else normalised(values, layer.norm, x)
+def noisy(values: Mapping[str, Any], names: Noisy, weight: Any, bias: Any) -> tuple[Any, Any]:
+    """A dense layer's weight and bias with noise e of inputs and of units. With f(e) = sign(e) sqrt|e| they are
+    `weight + weight_scale * f(e_in) f(e_out)` and `bias + bias_scale * f(e_out)`. Fortunato et al. 2018,
+    arXiv:1706.10295, equations 9 to 11."""
+    noise_in, noise_out = (
+        ops.sign(noise) * ops.sqrt(ops.abs(noise)) for noise in (values[names.inputs], values[names.units])
+    )
+    weight = weight + values[names.weight] * (ops.expand_dims(noise_in, -1) * ops.expand_dims(noise_out, -2))
+    return weight, bias + values[names.bias] * ops.reshape(noise_out, tuple(bias.shape))
 
 
 DROPOUT, DROPOUT_OF_UNITS = "dropout", "dropout_of_units"  # variables of a part that drops units, with noise

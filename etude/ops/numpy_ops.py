@@ -52,9 +52,9 @@ def matmul(x: np.ndarray, w: np.ndarray) -> np.ndarray:
         return matmul(x.reshape(-1, x.shape[-1]), w).reshape(*x.shape[:-1], w.shape[1])
     rows = len(x)
     if rows == _BLOCK:
-        return np.dot(np.ascontiguousarray(x), w)
+        return np.ascontiguousarray(x).dot(w)
     if 0 < rows < _BLOCK:
-        return np.dot(x.take(_ONE_BLOCK, 0, None, "clip"), w)[:rows]
+        return x.take(_ONE_BLOCK, 0, None, "clip").dot(w)[:rows]
     return np.matmul(_in_blocks(x), w).reshape(-1, w.shape[1])[:rows]
 
 

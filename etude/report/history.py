@@ -7,7 +7,7 @@ import html
 import importlib
 import importlib.util
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,13 +54,6 @@ class RunHistory(list[Record]):
         """Take the earlier part of a run that goes on at a step."""
         if step > 0 and self.metrics is not None and self.metrics.exists():
             self += keep_until(read_records(self.metrics), step)
-
-    def recorded(self, events: Iterator[Event]) -> Iterator[Event]:
-        """These events, each once it is recorded."""
-        for event in events:
-            if isinstance(event, Event):
-                self(event)
-            yield event
 
     def frame(self) -> Any:
         """A row for each record that has numbers, a column for each name: a data frame of pandas, or of polars where

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -102,32 +103,30 @@ class Collector:
         self._draws = [explorer.of(self.columns[i : i + 1]).draw for i in range(n)]
         self.observation: Tree = None  # to act on next, [N, ...]
         self._restarted = np.zeros(n, bool)
-        self._template: Template | None = None
         self.bounds: tuple[np.ndarray, np.ndarray] | None = clipped_to(
             environments.spaces.action
         )  # of actions; None: nothing is clipped
         self.expected = SHORTEST  # time steps of the longest of the last whole episodes
 
+    @functools.cached_property
     def template(self) -> Template:
         """The shapes and types of a row: found by acting once, with noise of its own."""
-        if self._template is None:
-            observation, space = self.first_observation(), self.environments.spaces.action
-            # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
-            noise = self.explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
-            state = np.full_like(self.explorer_state, np.nan)
-            output, _ = acted(self.actor, observation, np.zeros_like(self.recurrent_state))
-            choice = self.explorer(output, noise, 0, state)
-            sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
-            if isinstance(space, Box) and sampled and CLIPPED not in choice.extras:
-                choice.extras[SAMPLED_ACTION] = choice.action
-            if self.actor.state_size and self._state_recorded:
-                choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self.recurrent_state})
-            for name in self.environments.info_names:
-                choice.extras[info_extra(name)] = np.full(len(self.columns), np.nan, np.float32)
-            if self.actor_priorities:
-                choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
-            self._template = Template.of(observation, choice, self.environments.reward_shape)
-        return self._template
+        observation, space = self.first_observation(), self.environments.spaces.action
+        # The explorer of the whole run draws: if its parts differ in what they draw, every worker raises that.
+        noise = self.explorer_of_run.draw(np.random.default_rng(0), len(self.columns), space)
+        state = np.full_like(self.explorer_state, np.nan)
+        output, _ = acted(self.actor, observation, np.zeros_like(self.recurrent_state))
+        choice = self.explorer(output, noise, 0, state)
+        sampled = any(name.rpartition(".")[2] == LOG_PROB for name in choice.extras)
+        if isinstance(space, Box) and sampled and CLIPPED not in choice.extras:
+            choice.extras[SAMPLED_ACTION] = choice.action
+        if self.actor.state_size and self._state_recorded:
+            choice = Choice(choice.action, {**choice.extras, RECURRENT_STATE: self.recurrent_state})
+        for name in self.environments.info_names:
+            choice.extras[info_extra(name)] = np.full(len(self.columns), np.nan, np.float32)
+        if self.actor_priorities:
+            choice.extras["priority"] = np.full(len(self.columns), np.nan, np.float32)
+        return Template.of(observation, choice, self.environments.reward_shape)
 
     def first_observation(self) -> Tree:
         """What was observed at first, which begins the episodes; what is acted on next, once there is some."""

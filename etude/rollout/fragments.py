@@ -68,11 +68,14 @@ class Fragment:
         self._requested, self._statistics = positions, collector.statistics
         self._positions = collector.everyone if collector.environments.native else positions
         self._steps, self._step, self._stride = steps, step, stride
-        self.rows: Rows = make_rows(collector.template(), steps, len(self._positions))
+        self.rows: Rows = make_rows(collector.template, steps, len(self._positions))
         self._recurrent_states = self.rows.extras.get(RECURRENT_STATE)
         self._info = [self.rows.extras[info_extra(name)] for name in self._environments.info_names]
         self._noise = collector.draw(steps, self._positions)
-        self._begin()
+        self.complete, self._t = steps == 0, 0
+        self._ends: list[EndedEpisode] = []
+        self._lost: list[int] = []  # positions
+        self._follow(self._positions)
 
     def act(self) -> tuple[np.ndarray, tuple[int, ...] | None]:
         """Actions of the environments that go on, and their positions if they are not the first ones."""
@@ -123,12 +126,6 @@ class Fragment:
     def _after_ends(self) -> None:
         """Called after a step in which episodes ended or were lost."""
 
-    def _begin(self) -> None:
-        self.complete, self._t = self._steps == 0, 0
-        self._ends: list[EndedEpisode] = []
-        self._lost: list[int] = []  # positions
-        self._follow(self._positions)
-
     def _follow(self, positions: tuple[int, ...]) -> None:
         """Act for these environments from now on."""
         collector = self._collector
@@ -176,7 +173,7 @@ class StepsFragment(Fragment):
             rows = rows.between(list(places))
             ended = [end._replace(column=places[end.column]) for end in ended if end.column in places]
             collector.cut(tuple(i for i in self._positions if i not in places))
-        ends = EndedEpisodes.of(ended, collector.template().observation)
+        ends = EndedEpisodes.of(ended, collector.template.observation)
         collected = rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
         if collector.actor_priorities:
             collected.extras["priority"][...] = collector.actor.errors(collected)  # type: ignore[attr-defined]
@@ -186,7 +183,8 @@ class StepsFragment(Fragment):
         if self._lost:
             self._write_back()
             self._collector.cut()
-            self._begin()
+            self._t, self._ends, self._lost = 0, [], []
+            self._follow(self._positions)
 
 
 class EpisodesFragment(Fragment):

@@ -341,7 +341,7 @@ class LockstepPool(Supervised, StepsRollout):
     def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
         rows, fragments, starts, chosen = None, [], [], set(positions)
         if len(self._halves) > 1 and len(chosen) == self.environments:  # both halves write into the same rows
-            rows = Rows.allocate(self._halves[0][1].template(), steps, self.environments)
+            rows = Rows.allocate(self._halves[0][1].template, steps, self.environments)
         for remote, collector in self._halves:
             start = int(collector.columns[0]) - self._columns[0]
             own = tuple(i for i in collector.everyone if start + i in chosen)

@@ -206,7 +206,7 @@ class _ActingServer(EnvironmentServer):
             self._written, self._free = self._written + 1, self._free - 1
             carve, step = Carver(self._buffers[buffer]), request.step + time * stride
             make_rows = partial(Rows.allocate, new=carve)
-            template, self._template_sent = None if self._template_sent else collector.template(), True
+            template, self._template_sent = None if self._template_sent else collector.template, True
             if request.steps is None:
                 episodes = EpisodesFragment(collector, positions, steps, step, stride, make_rows)
                 played = collect(episodes, self._environments).played()._replace(rows=None)
@@ -224,7 +224,7 @@ class _ActingServer(EnvironmentServer):
     def _room(self, width: int) -> int:
         """How many time steps of so many environments fit into a buffer."""
         size = len(self._buffers[0])
-        room = capacity(self._collector.template(), width, size)
+        room = capacity(self._collector.template, width, size)
         if room < 1:
             raise ConfigError(
                 f"One time step of {width} environments does not fit in the pool's buffer of {size} bytes: the "

@@ -96,18 +96,15 @@ class Rows:
     @staticmethod
     def allocate(template: Template, steps: int, environments: int, new: Allocate = np.empty) -> Rows:
         """Rows for `steps` time steps; `new(shape, dtype)` allocates an array."""
-
-        def room(leaf: np.ndarray, more: int = 0) -> np.ndarray:
-            return new((steps + more, environments, *leaf.shape[1:]), leaf.dtype)
-
-        flat = steps, environments
+        observed, flat = (steps + 1, environments), (steps, environments)
+        action, reward = template.action, template.reward
         return Rows(
-            trees.map(lambda leaf: room(leaf, 1), template.observation),
-            room(template.action),
-            room(template.reward),
+            trees.map(lambda leaf: new((*observed, *leaf.shape[1:]), leaf.dtype), template.observation),
+            new((*flat, *action.shape[1:]), action.dtype),
+            new((*flat, *reward.shape[1:]), reward.dtype),
             new(flat, np.dtype(bool)),
             new(flat, np.dtype(bool)),
-            {name: room(value) for name, value in template.extras.items()},
+            {name: new((*flat, *value.shape[1:]), value.dtype) for name, value in template.extras.items()},
         )
 
     @staticmethod

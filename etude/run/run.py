@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import itertools
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -39,7 +40,7 @@ from etude.training.description import Environment, Execution, RunDescription, a
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
-from etude.training.loop import Loop
+from etude.training.loop import CollectionDue, Loop
 from etude.training.schedule import DEFAULTS, Schedule, whole_number
 from etude.training.sources import Sources
 
@@ -236,7 +237,8 @@ class Run:
         called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
         try:
             with obeying_signals(self.stop, self.loop.request_save), self.loop.guarded():
-                for event in self.history.recorded(self._steps(steps, plan)):
+                for event in self._begin(steps, plan):
+                    self.history(event)
                     called(event)
             return event  # type: ignore[return-value]  # the last one is Finished
         except Exception as error:
@@ -283,12 +285,17 @@ class Run:
         the environment, a metric or a rewriter fails, the run is saved (in its directory) before the error is raised.
         """
         try:
-            return (yield from self.history.recorded(self._steps(steps, Schedule.of(schedule, fields))))
+            for event in self._begin(steps, Schedule.of(schedule, fields)):
+                if not isinstance(event, CollectionDue):
+                    self.history(event)
+                yield event
+            return
         except CallbackError as error:
             failure = stopped_by(error, self)
         raise failure
 
-    def _steps(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
+    def _begin(self, steps: int | None, schedule: Schedule) -> Iterator[Event]:
+        """The events to come, once it is clear that the run can go on."""
         end = self.step + whole_number(steps)
         check_replay(self._has_replay, "train on")
         self._evaluator.check(schedule)
@@ -300,10 +307,10 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
-        yield self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)
+        first: list[Event] = [self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)]
         if not self.step and (started := self._started_from) is not None and started.note:
-            yield Warned(self.step, started.note)
-        yield from self.loop.steps(end, schedule)
+            first.append(Warned(self.step, started.note))
+        return itertools.chain(first, self.loop.steps(end, schedule))
 
     # -- acting --------------------------------------------------------------------------------------------------------
 

@@ -387,16 +387,43 @@ class Loop:
 
     def _until(self, end: int, plan: Schedule) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
-        learner, group = self.learner, self._group
-        if (yield from self._evaluate_if_due(self.step, end, plan)):  # one that was stopped
+        learner, collection, group = self.learner, self._collection, self._group
+        if (yield from self._evaluate_if_due(learner.progress.step, end, plan)):  # one that was stopped
             return "target"
-        if learner.progress.evaluation_due and self.step < end:
+        if learner.progress.evaluation_due and learner.progress.step < end:
             stops = [self._stop] if group is None else group.gather("requests", self._stop)
             if (stop := next((each for each in stops if each is not None), None)) is not None:
                 return stop
         while (before := learner.progress.step) < end:
-            yield from self._collect_and_learn(end, plan)
-            if self._estimate is not None and crossed(before, learner.progress.step, plan.estimate_every):
+            request = learner.collect_request(end - before)
+            upcoming = self._upcoming(request, end, plan) if self._overlap or self._fused else 0
+            if self.paced:
+                due = CollectionDue(collection.rollout, request.steps, before, request.environments, upcoming)
+                yield due  # type: ignore[misc]  # no event: see its class
+            parts, seconds, learned = self._collect_and_learn(request, upcoming)
+            if collection.noted:
+                yield from self._notes()
+            failure: CallbackError | None = None
+            if parts:
+                episodes = tuple(end for part in parts for end in part.episodes)
+                steps, metrics = tuple(part for part in parts if isinstance(part, Steps)), dict[str, np.ndarray]()
+                if self._metrics is not None and self._metrics.functions and steps:
+                    try:
+                        metrics = self._metrics(tuple(part.read_only() for part in steps), learner.progress.step)
+                    except CallbackError as error:  # the events of the step come before it
+                        failure = error
+                delivered = [steps]
+                yield Collected(learner.progress.step, episodes, seconds, metrics, delivered)
+                delivered.clear()  # a list of events does not hold all that was ever collected
+                del steps, parts
+            if learned is not None:
+                yield learned
+                yield from learned.adjusted
+                yield from (Warned(learner.progress.step, note) for note in self._divergence.notes(learned))
+            if failure is not None:
+                raise failure
+            now = learner.progress.step
+            if self._estimate is not None and crossed(before, now, plan.estimate_every):
                 yield (event := self._estimate())
                 for note in event.notes if isinstance(event, Estimated) else ():
                     yield from self._warn_once(note, note[:40])
@@ -405,7 +432,7 @@ class Loop:
             asked = [(self._stop, self._save_asked)]
             if group is not None:
                 asked = group.gather("requests", asked[0])
-            self._save_asked, now = False, learner.progress.step
+            self._save_asked = False
             for stop, _ in asked:
                 if stop is not None and now < end:
                     return stop
@@ -471,13 +498,11 @@ class Loop:
             self._warned.add(about)
             yield Warned(self.step, message)
 
-    def _collect_and_learn(self, end: int, plan: Schedule) -> Iterator[Event]:
-        learner, collection = self.learner, self._collection
-        request, parts = learner.collect_request(end - learner.progress.step), tuple[CollectedSteps, ...]()
-        upcoming = self._upcoming(request, end, plan) if self._overlap or self._fused else 0
-        if self.paced:
-            due = CollectionDue(collection.rollout, request.steps, self.step, request.environments, upcoming)
-            yield due  # type: ignore[misc]  # no event: see its class
+    def _collect_and_learn(
+        self, request: CollectRequest, upcoming: int
+    ) -> tuple[tuple[CollectedSteps, ...], float, Learned | None]:
+        """What was collected, in how many seconds, and the learning phase that was due after it."""
+        learner, collection, parts = self.learner, self._collection, tuple[CollectedSteps, ...]()
         began = time.perf_counter()
         if collection.collects:
             parts = collection.collect(request, learner.progress.step, upcoming)
@@ -502,26 +527,7 @@ class Loop:
         if moved and collection.rollout is not None:
             collection.rollout.load(*learner.exploring_policy())
         self._whole = True
-        if collection.noted:
-            yield from self._notes()
-        failure: CallbackError | None = None
-        metrics: dict[str, np.ndarray] = {}
-        if parts:
-            steps = tuple(part for part in parts if isinstance(part, Steps))
-            if self._metrics is not None and self._metrics.functions and steps:
-                try:
-                    metrics = self._metrics(tuple(part.read_only() for part in steps), self.step)
-                except CallbackError as error:  # the events of the step come before it
-                    failure = error
-            episodes = tuple(end for part in parts for end in part.episodes)
-            yield (collected := Collected(learner.progress.step, episodes, seconds, metrics, [steps]))
-            collected.release()
-        if learned is not None:
-            yield learned
-            yield from learned.adjusted
-            yield from (Warned(self.step, note) for note in self._divergence.notes(learned))
-        if failure is not None:
-            raise failure
+        return parts, seconds, learned
 
     def _notes(self) -> Iterator[Event]:
         """The warnings of the rollout since the last ones."""
