@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from etude import ops
+from etude.base import trees
 from etude.base.errors import NumericalError, SpaceError
 from etude.base.spaces import (
     ActionLayout,
@@ -102,36 +103,31 @@ class Actions:
         self._layout = ActionLayout(space, [kind.space for kind in self._kinds])
         # A row of a Box without axes is to be an array, too, and of a Discrete space a number.
         self._bare = [isinstance(leaf, Box) and leaf.shape == () for _, leaf in leaves(space)]
-        self._rows = not parts(space) and not self._bare[0]  # whether the rows of one array are actions
         self.space: Any = self._layout.space
         self._shape = tuple(self.space.shape or ())
+        alone = not parts(space) and not self._bare[0]  # the rows of one array are actions
+        self._plain = self._kinds[0] if alone and self._kinds[0].space.shape == self._shape else None
+        # The same as `convert`, one by one: a sequence of n actions of the environment
+        self.each: Callable[[np.ndarray], Any] = self.convert if alone else self._one_by_one
 
     def convert(self, action: np.ndarray) -> Tree:
         """Legal actions [n, ...] in new arrays, in the shapes of the environment's space. Raises SpaceError for a wrong
         shape, NumericalError for NaN."""
-        return self._layout.tree(self._leaves(action))
+        if action.shape[1:] != self._shape:
+            raise SpaceError(f"An action for {describe(self.space)} has shape {self._shape}; got {action.shape[1:]}.")
+        if self._plain is not None:  # there is nothing to lay out
+            return self._plain.convert(action)
+        each = zip(self._kinds, self._layout.split(action), strict=True)
+        return self._layout.tree([kind.convert(own) for kind, own in each])
 
     def converted(self, action: Any) -> list[Any]:
         """The leaves of what `convert` returns for legal actions, over `ops`."""
         return [kind.converted(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
-    def each(self, action: np.ndarray) -> Any:
-        """The same, one by one: a sequence of n actions of the environment."""
-        found = self._leaves(action)
-        if self._rows:
-            return found[0]
-        rows = [
-            [own[i, ...] if bare else own[i] for own, bare in zip(found, self._bare, strict=True)]
-            for i in range(len(action))
-        ]
+    def _one_by_one(self, action: np.ndarray) -> list[Tree]:
+        found = list(zip(trees.leaves(self.convert(action)), self._bare, strict=True))
+        rows = [[own[i, ...] if bare else own[i] for own, bare in found] for i in range(len(action))]
         return [self._layout.tree(row) for row in rows]
-
-    def _leaves(self, action: np.ndarray) -> list[np.ndarray]:
-        if action.shape[1:] != self._shape:
-            raise SpaceError(f"An action for {describe(self.space)} has shape {self._shape}; got {action.shape[1:]}.")
-        if self._rows and self._kinds[0].space.shape == self._shape:  # the hot path: there is nothing to lay out
-            return [self._kinds[0].convert(action)]
-        return [kind.convert(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
 
 def _kind(leaf: Space, space: Space, scaling: ActionScaling) -> NormalisedActions | RawActions | _IntegerActions:

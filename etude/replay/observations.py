@@ -114,17 +114,14 @@ class Whole:
         self.finals: ObservationStore = ObservationStore(template, rows, storage)
         self.final: np.ndarray = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
 
-    def verify(self, steps: Steps) -> None:
-        """Raise SpaceError where observations do not fit."""
-        require_shape(self.kept, steps.observation, "observation")
+    def rows_of(self, steps: Steps) -> Tree:
+        """The observations of `steps`, [T * N, ...]. Raises SpaceError where they do not fit."""
+        return rows_for(self.kept, steps.observation, "observation")
 
-    def write(self, where: Where, pending: Where, steps: Steps) -> None:
-        """Store the observations of `steps` at `where` and those that follow at `pending`."""
-        trees.put(self.kept, where, flat(self.kept, steps.observation))
-        trees.put(self.kept, pending, steps.next_observation)
-
-    def put(self, where: Where, values: Tree) -> None:
-        trees.put(self.kept, where, values)
+    def write(self, where: Where, observation: Tree, pending: Where, following: Tree) -> None:
+        """Store the observations of steps at `where` and those that follow at `pending`."""
+        trees.put(self.kept, where, observation)
+        trees.put(self.kept, pending, following)
 
     def end(self, rows: np.ndarray, finals: Tree) -> None:
         """Keep the observations that rows [E] ended with."""
@@ -217,22 +214,17 @@ def take(tree: Tree, rows: np.ndarray) -> Tree:
     return trees.map(lambda leaf: leaf.take(rows, 0), tree)
 
 
-def require_shape(stored: Tree, values: Tree, name: str) -> None:
-    """Raise SpaceError where `values` [T, N, ...] are not of the shape of what is stored, [rows, ...]."""
+def rows_for(stored: Tree, values: Tree, name: str) -> Tree:
+    """`values` [T, N, ...] as rows [T * N, ...]. Raises SpaceError where they are not of the shape of what is stored,
+    [rows, ...]."""
     if not isinstance(stored, np.ndarray):
-        trees.map(lambda leaf, value: require_shape(leaf, value, name), stored, values)
-    elif values.shape[2:] != stored.shape[1:]:
+        return trees.map(lambda leaf, value: rows_for(leaf, value, name), stored, values)
+    if values.shape[2:] != stored.shape[1:]:
         raise SpaceError(
             f"The {name} handed to the replay has shape {values.shape[2:]}; expected {stored.shape[1:]}, as in the "
             "spaces that the ring was built for."
         )
-
-
-def flat(stored: Tree, values: Tree) -> Tree:
-    """`values` [T, N, ...] as [T * N, ...]."""
-    if isinstance(stored, np.ndarray):
-        return values.reshape(-1, *stored.shape[1:])
-    return trees.map(flat, stored, values)
+    return values.reshape(-1, *stored.shape[1:])
 
 
 def numbers(where: Where) -> np.ndarray:
@@ -269,12 +261,12 @@ class FrameStacks:
         )  # numbers in `starts` of rows that begin an episode, or -1
         self.start[:] = -1
 
-    def verify(self, steps: Steps) -> None:
-        """Raise SpaceError or ConfigError where observations do not fit.
+    def rows_of(self, steps: Steps) -> Tree:
+        """The observations of `steps`, [T * N, ...]. Raises SpaceError or ConfigError where they do not fit.
 
         The first row and what follows it must share frames, or other images would be read than were added.
         """
-        require_shape(self._one, steps.observation, "observation")
+        found = rows_for(self._one, steps.observation, "observation")
         goes_on = np.flatnonzero(~(steps.terminated[0] | steps.truncated[0]))[:1]  # one tells: all are of one kind
         following = steps.next_observation if len(steps.reward) == 1 else trees.rows(steps.observation, 1)
 
@@ -286,16 +278,15 @@ class FrameStacks:
                 )
 
         self._map(compare, trees.rows(steps.observation, 0), following)
+        return found
 
-    def write(self, where: Where, pending: Where, steps: Steps) -> None:
-        """Store the observations of `steps` at `where` and those that follow at `pending`; reads `kind` at `where`."""
+    def write(self, where: Where, observation: Tree, pending: Where, following: Tree) -> None:
+        """Store the observations of steps at `where` and those that follow at `pending`; reads `kind` at `where`."""
         rows = numbers(where)
         for touched in (self.start[rows], self.start[pending]):
             self.starts.release(touched[touched >= 0])
         self.start[rows] = self.start[pending] = -1
-        observation = flat(self._one, steps.observation)
-        self.inner.put(where, self._newest(observation))
-        self.inner.put(pending, self._newest(steps.next_observation))
+        self.inner.write(where, self._newest(observation), pending, self._newest(following))
         begins = np.flatnonzero(self.kind[self._before(rows, 1)])
         self.start[rows[begins]] = self.starts.put(self._older(trees.rows(observation, begins)), len(begins))
 

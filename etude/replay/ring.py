@@ -22,7 +22,7 @@ from etude.base.data import Steps
 from etude.base.errors import CheckpointError, ConfigError, EtudeError
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.replay.observations import FrameStacks, Where, Whole, flat, newest_frames, numbers, require_shape
+from etude.replay.observations import FrameStacks, Where, Whole, newest_frames, numbers, rows_for
 from etude.replay.storage import FileStorage, RamStorage
 
 
@@ -196,6 +196,7 @@ class Ring:
         self.written: np.ndarray = np.zeros(environments, np.int64)  # [N] rows ever written, or more where all changed
         self.episodes: EpisodeIndex = EpisodeIndex(self.kind, self.head, self.filled, self.written)
         self.ahead: Callable[..., np.ndarray] = self.episodes.ahead
+        self.observation: Callable[[np.ndarray], Tree] = self.observations.at  # what actions of rows were chosen for
         self.version: int = 0  # changes whenever the contents do
         self._columns, self._length, self._even = list(range(environments)), 0, True
 
@@ -258,13 +259,14 @@ class Ring:
         if times > self.limit:  # the older ones are overwritten at once, but episodes stay whole
             parts = range((times - 1) % self.limit + 1, times + 1, self.limit)
             return [self.add(between(steps, max(0, end - self.limit), end)) for end in parts][-1]
-        self.observations.verify(steps)  # what does not fit is refused before anything is changed
-        require_shape(self.action, steps.action, "action")
-        require_shape(self.reward, steps.reward, "reward")
+        observation = self.observations.rows_of(steps)  # what does not fit is refused before anything is changed
+        action = rows_for(self.action, steps.action, "action")
+        reward = rows_for(self.reward, steps.reward, "reward")
+        extras = {}
         for name, array in self.extras.items():
             if name not in steps.extras:
                 raise ConfigError(f"The ring stores {name!r}, but the steps carry only {sorted(steps.extras)}.")
-            require_shape(array, steps.extras[name], name)
+            extras[name] = rows_for(array, steps.extras[name], name)
         ended = None  # where, in T * N, episodes ended
         if np.count_nonzero(steps.terminated) or np.count_nonzero(steps.truncated) or len(steps.final_index):
             ended = np.flatnonzero(steps.terminated | steps.truncated)
@@ -296,11 +298,10 @@ class Ring:
             self.kind[where] = (steps.terminated.view(np.uint8) | (steps.truncated.view(np.uint8) << 1)).reshape(-1)
             rows = ended + where.start if isinstance(where, slice) else where[ended]
             self.observations.end(rows, steps.final_observation)
-        self.observations.write(where, pending, steps)
-        self.action[where] = flat(self.action, steps.action)
-        self.reward[where] = flat(self.reward, steps.reward)
-        for name, array in self.extras.items():
-            array[where] = flat(array, steps.extras[name])
+        self.observations.write(where, observation, pending, steps.next_observation)
+        self.action[where], self.reward[where] = action, reward
+        for name, values in extras.items():
+            self.extras[name][where] = values
         if together:
             self.head[:] = (head + times) % self.slots
             self.filled[:] = size = min(int(self.filled[0]) + times, self.limit)
@@ -351,10 +352,6 @@ class Ring:
         """The flat rows from each head on that hold no step even in a full ring: [N * frame_stack]."""
         slots = (self.head + np.arange(self.frame_stack)[:, None]) % self.slots
         return (slots * self.environments + np.arange(self.environments)).reshape(-1)
-
-    def observation(self, rows: np.ndarray) -> Tree:
-        """What the actions of these rows were chosen for: [*rows.shape, ...]."""
-        return self.observations.at(rows)
 
     def following(self, rows: np.ndarray) -> Tree:
         """The true observations that followed these rows: [*rows.shape, ...]."""

@@ -150,7 +150,7 @@ class NStep(TransitionView):
         powers = np.power(self.gamma, np.arange(self.n + 1)).astype(np.float32)
         rewards[~taken] = 0.0
         reward = np.einsum("n,n...->...", powers[:-1], rewards)  # `@` would wake BLAS's threads
-        discount = powers.take(count) * discounts(1.0).take((kind * taken).max(0))
+        discount = powers.take(count) * GOES_ON.take((kind * taken).max(0))
         following = ring.following(ring.ahead(rows, count - 1))
         return self._batch(ring, rows, weight, ring.observation(rows), reward, discount, following)
 
@@ -165,6 +165,9 @@ def discounts(gamma: float) -> np.ndarray:
     table = np.full(4, gamma, np.float32)
     table[TERMINATED] = table[TERMINATED | TRUNCATED] = 0.0
     return table
+
+
+GOES_ON: np.ndarray = discounts(1.0)
 
 
 class Sequences(TransitionView):

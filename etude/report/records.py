@@ -56,11 +56,6 @@ class MetricsRecorder:
         self._clear()
 
     def __call__(self, event: Event) -> list[Record]:
-        if isinstance(event, Learned):
-            self._reach(event.step)
-            self._updates = event.gradient_steps
-            self._learned.append({**event.losses, **event.metrics})
-            return self._flush() if self._due else []
         if isinstance(event, Started):
             self._step = event.step
             self._clear()
@@ -68,20 +63,23 @@ class MetricsRecorder:
         if isinstance(event, Sampled):  # ends no interval, whose learn call may be reported later
             texts = [{"return": earned, "text": text} for earned, text in zip(event.returns, event.texts, strict=True)]
             return [{"step": event.step, SAMPLES: texts}]
-        ended = self._flush() if self._due or isinstance(event, Saving | Finished) else []
-        if isinstance(event, Collected):
-            self._reach(event.step)
+        ends = (self._due and not isinstance(event, Learned)) or isinstance(event, Saving | Finished)
+        ended = self._flush() if ends else []
+        if isinstance(event, Collected | Learned):
+            # At the end of an interval its record is due, once the learn call of this step is in it, if there is one.
+            self._due |= event.step // self.every > self._step // self.every
+            self._step = event.step
+        if isinstance(event, Learned):
+            self._updates = event.gradient_steps
+            self._learned.append({**event.losses, **event.metrics})
+            ended = self._flush() if self._due else []
+        elif isinstance(event, Collected):
             self._episodes += event.episodes
             for name, values in event.metrics.items():
                 self._values.setdefault(name, []).append(values)
         elif not isinstance(event, Saving | WorkerReplaced):  # the warning before a replacement says so
             ended.append({"step": event.step, **_described(event)})
         return ended
-
-    def _reach(self, step: int) -> None:
-        """At the end of an interval its record is due, once the learn call of this step is in it, if there is one."""
-        self._due |= step // self.every > self._step // self.every
-        self._step = step
 
     def _clear(self) -> None:
         self._start, self._due = (self._step, self._clock()), False

@@ -119,8 +119,13 @@ class Fragment:
                 self._explorer_state[i], self._state[i] = np.nan, 0.0
                 self._statistics.reset(position)
             self._after_ends()
-        if self._t == self._steps and not self.complete:
-            self._finish()
+        self.complete |= self._t == self._steps
+        if self.complete:
+            self._write_back()
+            if SAMPLED_ACTION in rows.extras:
+                rows.extras[SAMPLED_ACTION][...] = rows.action
+            if (bounds := self._collector.bounds) is not None:  # what is learned from is what the environment executed
+                np.clip(rows.action, *bounds, out=rows.action)
         return self.complete
 
     def _after_ends(self) -> None:
@@ -148,15 +153,6 @@ class Fragment:
             observation = trees.map(np.copy, collector.observation)
             trees.put(observation, list(self._following), self._observation)
         collector.observation = observation
-
-    def _finish(self) -> None:
-        self._write_back()
-        action = self.rows.action
-        if SAMPLED_ACTION in self.rows.extras:
-            self.rows.extras[SAMPLED_ACTION][...] = action
-        if (bounds := self._collector.bounds) is not None:  # what is learned from is what the environment executed
-            np.clip(action, *bounds, out=action)
-        self.complete = True
 
 
 class StepsFragment(Fragment):
@@ -207,7 +203,12 @@ class EpisodesFragment(Fragment):
             self.rows.extras["priority"].fill(np.nan)
 
     def played(self) -> EpisodeRows:
-        """What was collected."""
+        """What was collected. To be asked for once, right after the last step."""
+        for i, state, length in zip(self._positions, self._generators, self._lengths.tolist(), strict=True):
+            if length < self._steps:
+                self._collector.rewind(i, state, length)
+        if self._native and self._lost:
+            self._collector.cut()
         following = self._collector.observations(self._positions)
         ends, lost = tuple(self._ends), tuple(self._lost)
         return EpisodeRows(
@@ -218,7 +219,7 @@ class EpisodesFragment(Fragment):
         ended = {self._positions[end.column] for end in self._ends}
         self.unfinished = tuple(i for i in self.unfinished if i not in ended)
         if self._lost or not self.unfinished:
-            self._finish()
+            self.complete = True
         elif not self._native:
             self._write_back()
             self._follow(self.unfinished)
@@ -226,14 +227,6 @@ class EpisodesFragment(Fragment):
     def _write_back(self) -> None:
         super()._write_back()
         self._lengths[slice(None) if self._columns is None else self._columns] = self._t
-
-    def _finish(self) -> None:
-        super()._finish()
-        for i, state, length in zip(self._positions, self._generators, self._lengths.tolist(), strict=True):
-            if length < self._steps:
-                self._collector.rewind(i, state, length)
-        if self._native and self._lost:
-            self._collector.cut()
 
 
 class Lost(NamedTuple):
@@ -474,6 +467,7 @@ class InProcess(StepsRollout):
         )
         super().__init__(environments.spaces, self._collector.columns.tolist())
         self._stepped = environments
+        self.warnings: Callable[[], list[str]] = environments.warnings  # of the environments, since the last call
 
     def _collect(self, positions: tuple[int, ...], steps: int, step: int, stride: int) -> Steps:
         return collect(StepsFragment(self._collector, positions, steps, step, stride), self._stepped).to_steps()
@@ -498,10 +492,6 @@ class InProcess(StepsRollout):
     def set_task(self, task: Any) -> None:
         """Give this task to the episodes that begin from now on."""
         self._stepped.set_task(task)
-
-    def warnings(self) -> list[str]:
-        """Warnings of the environments since the last call."""
-        return self._stepped.warnings()
 
     def close(self) -> None:
         """Close the environments. May be called twice."""

@@ -182,17 +182,13 @@ class Learner:
         after: time steps that are collected before.
         """
         ahead, begun = after * self.count, self.progress.begun(self.count)
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected + ahead)
+        collected = len(self.replay) + sum(map(len, self._waiting))  # in the replay, and to be stored
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, collected + ahead)
         if wanted is None:
             return CollectRequest(None)
         if begun or left < self.count:
             return CollectRequest(1, range(begun, min(begun + left, self.count)))
         return CollectRequest(min(wanted, left // self.count))
-
-    @property
-    def _collected(self) -> int:
-        """The rows in the replay, and those that wait to be stored."""
-        return len(self.replay) + sum(map(len, self._waiting))
 
     def take(self, *parts: CollectedSteps) -> None:
         """Rewrite collected steps, store them and count them; those of a part of a rollout once all of it is there, so
@@ -201,8 +197,9 @@ class Learner:
         whole = parts
         if self._whole_rollouts:
             own = [part for part in parts if isinstance(part, Steps)]
-            missing = self.update_schedule.steps_until_update(self.progress.step, self._collected) or 0
-            if sum(map(len, own)) < missing * self.count - self._collected % self.count:
+            collected = len(self.replay) + sum(map(len, self._waiting))
+            missing = self.update_schedule.steps_until_update(self.progress.step, collected) or 0
+            if sum(map(len, own)) < missing * self.count - collected % self.count:
                 self._waiting += [part.copied() for part in own]  # workers may share their memory
                 whole = ()
             else:
