@@ -15,13 +15,12 @@ from etude.base.checks import Stored
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Discrete, Origins, Space, Spaces, with_origins
 from etude.base.trees import Tree
-from etude.envs.actions import Actions, ActionScaling, NormalisedActions
+from etude.envs.actions import Actions, ActionScaling, NormalisedActions, Rewards, WrongValue
 from etude.envs.configured import Frames, FrameStack, follow, is_plain, stacked
 from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.observations import Mismatch, Observations, mask_size
 from etude.envs.registry import takes
-from etude.envs.rewards import Rewards, WrongValue
 
 
 @dataclass(frozen=True)

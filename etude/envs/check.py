@@ -13,7 +13,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete, Tuple
 from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
 from etude.base.spaces import Space, bounded, describe, is_float_image, parts
-from etude.envs.actions import Actions
+from etude.envs.actions import Actions, MultiAgentReward
 from etude.envs.faults import RAISED, close_all, explain_closing, explain_error, explain_reset, explain_step
 from etude.envs.functional import AsGymnasium, check_functional
 from etude.envs.make import Finding, RandomActions, RandomActionsOfSeveral, make_simulator, make_single
@@ -21,7 +21,6 @@ from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.native import restart_of
 from etude.envs.observations import Observations, Precision, is_text
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, resolve
-from etude.envs.rewards import MultiAgentReward
 from etude.envs.vector import Generators, statistics_in
 
 STEPS = 10_000  # after which an episode counts as one that does not end

@@ -22,6 +22,7 @@ from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed
 from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiBinary, Space, Spaces, leaves, tree_of
 from etude.base.trees import Tree
+from etude.envs.actions import MultiAgentRewards
 from etude.envs.adapter import AdaptedEnvironment, Translation
 from etude.envs.configured import ConfiguredEnvironment, MasksInInfo, counted_from, make_wrapped, with_masks
 from etude.envs.faults import RAISED, FaultLocation, LateMask, cause_of, check_reset, close_all, explain_error
@@ -30,7 +31,6 @@ from etude.envs.multi_agent import MultiAgentEnvironment, ParallelEnvironment, t
 from etude.envs.native import NativeEnvironments, restart_of
 from etude.envs.observations import flat_mask, maskable
 from etude.envs.registry import EnvironmentSource, EnvironmentSpec, construct, resolve, takes
-from etude.envs.rewards import MultiAgentRewards
 from etude.envs.vector import LoopEnvironments
 from etude.language import TokenEnvironment
 from etude.multi_agent import joint

@@ -29,10 +29,9 @@ from etude.base.spaces import (
     with_origins,
     zeros,
 )
-from etude.envs.actions import Actions
+from etude.envs.actions import TEXTS, Actions, MultiAgentReward
 from etude.envs.faults import LateMask, as_flag, explain_error
 from etude.envs.observations import LATE_MASK, Observations, flat_mask, is_text, mask_size
-from etude.envs.rewards import TEXTS, MultiAgentReward
 from etude.multi_agent import joint
 
 Named = dict[str, Any]  # by agent

@@ -30,10 +30,10 @@ from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, episode_seed
 from etude.base.spaces import ACTION_MASK, Origins, Spaces
 from etude.base.trees import Tree
+from etude.envs.actions import WrongValue
 from etude.envs.adapter import AgentTranslation, SpaceConversion, Translation
 from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, close_all, explain_flag, explain_step
 from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
-from etude.envs.rewards import WrongValue
 from etude.envs.vector import KeptInfo, NotingEnvironments
 
 Restart = Callable[

@@ -19,7 +19,7 @@ from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed, environment_name, episode_seed
 from etude.base.spaces import Origins, Spaces
 from etude.base.trees import Tree
-from etude.envs.actions import ActionScaling, NormalisedActions
+from etude.envs.actions import ActionScaling, NormalisedActions, Rewards, WrongValue
 from etude.envs.adapter import GiveTask, SpaceConversion, Translation, task_giver, translation_of
 from etude.envs.faults import (
     RAISED,
@@ -32,7 +32,6 @@ from etude.envs.faults import (
     text_of,
 )
 from etude.envs.observations import Mismatch, mask_size, origins_in
-from etude.envs.rewards import Rewards, WrongValue
 
 STATISTICS = "episode"  # the key of Gymnasium's RecordEpisodeStatistics
 

@@ -3,8 +3,10 @@ to `path` where one is given: a PNG, SVG or PDF."""
 
 from __future__ import annotations
 
+import gc
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -12,7 +14,9 @@ import numpy as np
 
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
+from etude.base.events import Event, Finished
 from etude.report.pictures import COLOURS, ENTRIES, GREY, Style, finish, grid, legend, picture
+from etude.report.records import RunHistory
 from etude.report.series import (
     BANDS,
     EVALUATION,
@@ -28,6 +32,7 @@ from etude.report.series import (
     performance_profile,
     probability_of_improvement,
     read_run,
+    series,
     series_of,
 )
 
@@ -334,3 +339,32 @@ def draw_rates(
         figure.axes[-1].set_xlabel("learning rate (logarithmic)")
         legend(figure)
     return figure
+
+
+def plot_run(run: Any, path: str | Path | None = None, **options: Any) -> Any:
+    """Draw the curve of a run from its history; see `etude.plot`. Returns the matplotlib figure."""
+    return plot(run.history, path=path, **options)
+
+
+class Curve:
+    """Draws the learning curve to `path` (a PNG) when the run ends, and now and then before.
+
+    A resumed run's earlier part comes from the `metrics.jsonl` beside the picture, where there is one.
+    seconds: at least this long between two drawings (one takes about half a second).
+    """
+
+    def __init__(self, path: str | Path, seconds: float = 60.0, clock: Callable[[], float] = time.monotonic):
+        self.path: Path = Path(path)
+        self._seconds = seconds
+        self._clock = clock
+        self._history = RunHistory(self.path.with_name("metrics.jsonl"))
+        self._drawn = clock()
+
+    def __call__(self, event: Event) -> None:
+        new = self._history(event)
+        if isinstance(event, Finished) or (new and self._clock() - self._drawn >= self._seconds):
+            run = series(self._history)
+            if len(run.steps) or len(run.evaluated):
+                draw_run(run, self.path)
+                gc.collect()  # a picture leaves cycles of references behind, with about 10 MB of images
+            self._drawn = self._clock()

@@ -1,10 +1,14 @@
-"""Events as flat records: what JSON lines, TensorBoard, Weights & Biases, tables and curves all write.
+"""Events as flat records: what JSON lines, TensorBoard, Weights & Biases, tables and curves all write; and a
+run's history, the list of its records.
 
 Names are those that the field's tools show: `rollout/ep_rew_mean`, `eval/mean_reward`, `train/<loss>`, `time/fps`.
 With several agents, `<name>/<agent>` is the mean return of one."""
 
 from __future__ import annotations
 
+import html
+import importlib
+import importlib.util
 import json
 import math
 import time
@@ -33,6 +37,7 @@ from etude.base.events import (
 )
 from etude.base.forks import when_dropped
 from etude.checkpoint import replacing
+from etude.envs import name_of
 
 Record = dict[str, Any]
 SAMPLES = "samples"  # what a record calls episodes of texts
@@ -262,3 +267,77 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(part) for part in value]
     return value
+
+
+MOST = 20_000
+WIDTH, HEIGHT = 320, 80  # of the small curve, in pixels
+
+
+class RunHistory(list[Record]):
+    """The records of a run, the oldest first, as `metrics.jsonl` has them: dicts of numbers by name, and "step".
+
+    A reporter. metrics: a `metrics.jsonl`, which has the earlier part of a run that goes on. Of more than `MOST`
+    records, every second one of those that only tell of training is left out; the file has all.
+    """
+
+    def __init__(self, metrics: Path | None = None):
+        super().__init__()
+        self.metrics = metrics
+        self._recorder: Callable[[Event], list[Record]] = MetricsRecorder()
+
+    def write_to(self, metrics: Path) -> None:
+        """Keep the file `metrics`, too."""
+        self.metrics, self._recorder = metrics, JsonLines(metrics).write
+
+    def __call__(self, event: Event) -> list[Record]:
+        """Keep the records that an event completes, and return them."""
+        new = self._recorder(event)
+        if isinstance(event, Started) and not self:
+            self.begin(event.step)
+        self += new
+        if len(self) > MOST:
+            training = [i for i, record in enumerate(self) if "time/fps" in record or "train/gradient_steps" in record]
+            dropped = set(training[-2::-2])  # the newest stays
+            self[:] = [record for i, record in enumerate(self) if i not in dropped]
+        return new
+
+    def begin(self, step: int) -> None:
+        """Take the earlier part of a run that goes on at a step."""
+        if step > 0 and self.metrics is not None and self.metrics.exists():
+            self += keep_until(read_records(self.metrics), step)
+
+    def frame(self) -> Any:
+        """A row for each record that has numbers, a column for each name: a data frame of pandas, or of polars where
+        that alone is installed. ConfigError where neither is."""
+        rows = [{"step": record["step"], **numbers} for record in self if (numbers := scalars(record))]
+        if importlib.util.find_spec("pandas") is not None:
+            return importlib.import_module("pandas").DataFrame(rows)
+        if importlib.util.find_spec("polars") is not None:
+            return importlib.import_module("polars").DataFrame(rows, infer_schema_length=None)
+        raise ConfigError("frame() makes a frame of pandas or polars, and neither is installed: pip install pandas.")
+
+    def title(self, run: Any) -> str:
+        """A run in a line: what trains on what, how far it is, and what it earned last, in training or evaluated."""
+        found = (record.get("eval/mean_reward", record.get("rollout/ep_rew_mean")) for record in reversed(self))
+        last = next((f"return {value:.1f}, " for value in found if value is not None), "")
+        what = f"{run.algorithm} on {name_of(run.environment)}"
+        return f"<Run: {what}, step {run.step:,}, {last}{run.engine.name}, seed {run.setup.seed}>"
+
+    def as_html(self, title: str) -> str:
+        """A line of text, and the curve of returns below it, for a cell of a notebook."""
+        from etude.report.series import series  # which reads records
+
+        steps, returns = series(self).curve()
+        text = f"<div><code>{html.escape(title)}</code></div>"
+        if len(steps) < 2:
+            return text
+        low, high = float(returns.min()), float(returns.max())
+        across = WIDTH * (steps - steps[0]) / (steps[-1] - steps[0] or 1)
+        down = HEIGHT * (high - returns) / (high - low or 1)
+        line = " ".join(f"{x:.1f},{y:.1f}" for x, y in zip(across, down, strict=True))
+        return (
+            f'{text}<svg width="{WIDTH}" height="{HEIGHT}" viewBox="-2 -2 {WIDTH + 4} {HEIGHT + 4}" role="img" '
+            f'aria-label="return, from {low:.4g} to {high:.4g}"><polyline points="{line}" fill="none" '
+            f'stroke="#0072B2" stroke-width="1.5"/></svg>'
+            f"<div><small>return per episode, from {low:.4g} to {high:.4g}, over {steps[-1]:,.0f} steps</small></div>"
+        )

@@ -22,8 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import SHORTEST, Collector
-from etude.rollout.rows import ROWS, EndedEpisode, EndedEpisodes, Rows, Template
+from etude.rollout.collector import ROWS, SHORTEST, Collector, EndedEpisode, EndedEpisodes, Rows, Template
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 MakeRows = Callable[[Template, int, int], Rows]

@@ -25,10 +25,9 @@ from etude.base.spaces import ACTION_MASK, zeros
 from etude.base.trees import Tree
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import Collector
+from etude.rollout.collector import Collector, EndedEpisodes, Rows, joined
 from etude.rollout.fragments import InProcess, Lost, Outcome, StepsFragment, StepsRollout, WholeEpisodes
 from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
-from etude.rollout.rows import EndedEpisodes, Rows, joined
 from etude.rollout.state import notes
 from etude.workers.channel import STEP, Carver, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, ProcessWorker

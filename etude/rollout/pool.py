@@ -17,9 +17,8 @@ from etude.base.seeding import episode_seed
 from etude.base.spaces import Spaces, zeros
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import SHORTEST, Collector
+from etude.rollout.collector import SHORTEST, Collector, EndedEpisodes, Rows, Template, capacity
 from etude.rollout.fragments import EpisodeAssembly, EpisodeRows, EpisodesFragment, StepsFragment, StepsRollout, collect
-from etude.rollout.rows import EndedEpisodes, Rows, Template, capacity
 from etude.rollout.state import Ahead, notes
 from etude.workers.channel import BufferRead, Carver, Job, Server, SharedMemory, WorkerChannel, weights_in, weights_size
 from etude.workers.process import Failure, Worker

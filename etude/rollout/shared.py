@@ -14,8 +14,8 @@ from etude.base.data import INITIAL_VERSION, CollectedSteps, PolicyVersion, Step
 from etude.base.errors import ConfigError, EtudeError
 from etude.base.spaces import Spaces
 from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
+from etude.rollout.collector import ROWS, joined
 from etude.rollout.fragments import InProcess, StepsRollout
-from etude.rollout.rows import ROWS, joined
 from etude.rollout.state import pack
 
 

@@ -28,7 +28,9 @@ from etude.multi_agent.by_policy import PolicyAgents
 from etude.offline.loading import CheckpointedData, RecordedData
 from etude.protocols import Explorer
 from etude.replay import MixedReplay
-from etude.report import filming, history
+from etude.report.filming import watch
+from etude.report.plots import plot_run
+from etude.report.records import RunHistory
 from etude.training.assembly import starting
 from etude.training.assembly.agents import check_collects_steps, check_replay, check_takes_tasks
 from etude.training.assembly.described import check_algorithm, describe
@@ -172,7 +174,7 @@ class Run:
             parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group, self.setup.fused,
         )  # fmt: skip
-        self.history: history.RunHistory = history.RunHistory()
+        self.history: RunHistory = RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
 
     def described(self) -> RunDescription:
@@ -359,7 +361,7 @@ class Run:
         """
         return self.policy.act(observation, info, first, explore, reward)
 
-    watch, plot, export = filming.watch, history.plot_run, exported
+    watch, plot, export = watch, plot_run, exported
 
     def go_online(self, share: float = 0.5, **changed: Any) -> Run:
         """A new run that steps the environment and goes on with the weights, the target networks, the optimizer and the

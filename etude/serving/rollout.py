@@ -41,8 +41,8 @@ from etude.base.trees import Tree
 from etude.multi_agent import joint
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor, acted
+from etude.rollout.collector import EndedEpisode, EndedEpisodes, joined
 from etude.rollout.fragments import StepsRollout
-from etude.rollout.rows import EndedEpisode, EndedEpisodes, joined
 from etude.rollout.state import notes, nowhere
 from etude.serving.clients import Clients
 from etude.serving.http import Content

@@ -19,7 +19,7 @@ from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
-from etude.envs.actions import Actions, RawActions
+from etude.envs.actions import Actions, MultiAgentRewards, RawActions, Rewards
 from etude.envs.adapter import AdaptedEnvironment
 from etude.envs.faults import as_flag, explain_reset
 from etude.envs.make import make_any, make_rendering, rendering
@@ -35,7 +35,6 @@ from etude.envs.multi_agent import (
     value_of,
 )
 from etude.envs.registry import EnvironmentSpec, name_of, resolve, takes
-from etude.envs.rewards import MultiAgentRewards, Rewards
 from etude.envs.vector import LoopEnvironments
 from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED
 

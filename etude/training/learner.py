@@ -32,7 +32,7 @@ from etude.networks import RunningMoments, RunningScale, RunningScales
 from etude.protocols import Engine, Replay, Weights
 from etude.replay import Buffer, Prioritised, RecordedTerms
 from etude.rewrite import Rewriters
-from etude.rollout.rows import joined
+from etude.rollout.collector import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue, check_progress
 

@@ -189,7 +189,7 @@ def test_a_folder_stands_for_the_runs_in_it(tmp_path):
 
 def test_the_curve_is_there_when_the_run_ends_and_of_a_resumed_run_whole(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("etude.report.history.draw_run", lambda run, path: drawn.append(run))
+    monkeypatch.setattr("etude.report.plots.draw_run", lambda run, path: drawn.append(run))
     written(tmp_path, until=7_000)
     curve = Curve(tmp_path / "curve.png", clock=lambda: 0.0)
     for event in a_run(start=7_000):
@@ -202,7 +202,7 @@ def test_the_curve_is_there_when_the_run_ends_and_of_a_resumed_run_whole(tmp_pat
 
 def test_the_curve_is_drawn_now_and_then(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr("etude.report.history.draw_run", lambda run, path: drawn.append(run.steps[-1]))
+    monkeypatch.setattr("etude.report.plots.draw_run", lambda run, path: drawn.append(run.steps[-1]))
     now = [0.0]
     curve = Curve(tmp_path / "curve.png", seconds=60.0, clock=lambda: now[0])
     for event in a_run():

@@ -51,7 +51,7 @@ def test_the_history_of_a_run_is_what_its_metrics_file_holds(tmp_path):
 
 
 def test_a_long_history_keeps_every_second_record_of_training_and_all_others(monkeypatch):
-    monkeypatch.setattr(etude.report.history, "MOST", 6)
+    monkeypatch.setattr(etude.report.records, "MOST", 6)
     history = RunHistory()
     history += [{"step": 1000 * i, "time/fps": 1.0} for i in range(1, 6)]
     history.insert(2, {"step": 2000, "eval/mean_reward": 5.0})
