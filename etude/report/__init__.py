@@ -7,8 +7,8 @@ from etude.report.charts import TensorBoard, WandB
 from etude.report.filming import Film, Text, Video, watch, write_film, write_gif, write_video
 from etude.report.plasticity import Plasticity
 from etude.report.plots import Curve, draw_episodes, draw_estimates, draw_run, draw_runs, plot
-from etude.report.records import JsonLines, RunHistory, read_records
-from etude.report.series import read_run
+from etude.report.records import JsonLines, RunHistory
+from etude.report.series import read_records, read_run
 from etude.report.studies import EvolutionTable, StudyTable, SweepProgress, draw_importance, draw_parallel_coordinates
 from etude.report.terminal import EpisodeLines, EventLines, Progress, Table
 

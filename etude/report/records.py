@@ -38,8 +38,8 @@ from etude.base.events import (
 from etude.base.forks import when_dropped
 from etude.checkpoint import replacing
 from etude.envs import name_of
+from etude.report.series import Record, read_records, series
 
-Record = dict[str, Any]
 SAMPLES = "samples"  # what a record calls episodes of texts
 
 
@@ -231,21 +231,6 @@ class JsonLines:
             self._file = None
 
 
-def read_records(path: str | Path) -> list[Record]:
-    """The records of a file of JSON lines; a last line that was cut off by a crash is left out."""
-    records = []
-    try:
-        text = Path(path).read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} holds no text. Give a run directory, or the metrics.jsonl in one.") from error
-    for line in text.splitlines():
-        try:
-            records.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return records
-
-
 def keep_until(records: list[Record], step: int) -> list[Record]:
     """The records that a run resumed at `step` stands on: up to the save at that step, if there is one."""
     saves = [i for i, record in enumerate(records) if "saved" in record and record["step"] == step]
@@ -325,8 +310,6 @@ class RunHistory(list[Record]):
 
     def as_html(self, title: str) -> str:
         """A line of text, and the curve of returns below it, for a cell of a notebook."""
-        from etude.report.series import series  # which reads records
-
         steps, returns = series(self).curve()
         text = f"<div><code>{html.escape(title)}</code></div>"
         if len(steps) < 2:

@@ -7,6 +7,7 @@ arXiv:2108.13264.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,11 +17,26 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.report.records import Record, read_records
 from etude.training.description import LEARNED_FROM
 
+Record = dict[str, Any]  # see `records`
 RETURN, TRAINING, EVALUATION = "return per episode", "smoothed training return", "evaluation return"
 METRICS = {"rollout/ep_rew_mean": TRAINING, "eval/mean_reward": EVALUATION}
+
+
+def read_records(path: str | Path) -> list[Record]:
+    """The records of a file of JSON lines; a last line that was cut off by a crash is left out."""
+    records = []
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} holds no text. Give a run directory, or the metrics.jsonl in one.") from error
+    for line in text.splitlines():
+        try:
+            records.append(json.loads(line))
+        except json.JSONDecodeError:
+            break
+    return records
 
 
 @dataclass(frozen=True)

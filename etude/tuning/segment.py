@@ -17,7 +17,8 @@ from etude.base.errors import ConfigError
 from etude.base.events import Evaluated, Event, Finished, Warned
 from etude.checkpoint.run_directory import RunDirectory
 from etude.envs.faults import report_of
-from etude.report.records import JsonLines, read_records
+from etude.report.records import JsonLines
+from etude.report.series import read_records
 from etude.run import Run, Schedule, from_state
 from etude.run.shared_rows import SharedReplay, with_rows
 from etude.training.callbacks import CallbackList, as_list

@@ -17,7 +17,7 @@ from etude.base.spaces import Box
 from etude.engines.scanned import Phases
 from etude.envs.functional import FunctionalEnvironment
 from etude.networks import Mlp
-from etude.report.records import read_records
+from etude.report.series import read_records
 from etude.training.compiled import FusedRollout
 from etude.tuning import GridSearch, SerialExecutor, TrialTraining
 

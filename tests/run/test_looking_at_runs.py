@@ -94,7 +94,8 @@ def test_resume_goes_on_in_the_directory_and_closes_it_again(tmp_path):
 def test_a_history_is_a_frame_of_pandas_or_of_polars(monkeypatch):
     history = RunHistory()
     with tiny() as run:
-        list(history.recorded(run.steps(1_200)))
+        for event in run.steps(1_200):
+            history(event)
     numbers = [record for record in history if "rollout/ep_rew_mean" in record]
 
     class Frames:
