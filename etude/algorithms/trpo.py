@@ -31,7 +31,7 @@ class TRPOConfig(OnPolicyConfig, TrustRegionConfig, StochasticPolicyConfig):
     learning_rate: float | Linear = 1e-3  # of the critic; the trust region bounds the policy's steps
     rollout_length: int = 256
     minibatch_size: int | None = None
-    epochs: int = 20  # gradient steps of the critic on each rollout; with the last comes the policy's step
+    epochs: int = 160  # gradient steps of the critic on each rollout; with the last comes the policy's step
     normalize_observation: bool = True
     normalize_reward: bool = True
     normalize_advantage: bool = True  # standardise advantages over the rollout
