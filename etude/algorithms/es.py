@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from etude.agent import Agent
-from etude.algorithms.policies import BoundedPolicy
+from etude.algorithms.policies import BoundedPolicy, ClippedPolicy
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.optimizers import SGD, Optimizer
@@ -54,9 +54,13 @@ class ES(Agent):
     bounded_actions = True
 
     def build(self, make: Maker, spaces: Spaces) -> None:
-        self.policy: BoundedPolicy = BoundedPolicy(spaces)
+        self.policy: BoundedPolicy = self.make_policy(spaces)
         self.normaliser: Normaliser = make.normaliser(spaces.observation, self.config.normalize_observation)
         self.model: dict[str, Part] = self.policy.make(make, self.config.actor_network, initial_log_std=None)
+
+    def make_policy(self, spaces: Spaces) -> BoundedPolicy:
+        """What the network's outputs mean."""
+        return BoundedPolicy(spaces)
 
     def act(self, observation: Tree) -> Any:
         """A distribution; its mode acts, in training too."""
@@ -82,6 +86,7 @@ class ARSConfig(ESConfig):
     weight_decay: float = 0.0
     normalize_observation: bool = True
     top_directions: int | None = None  # directions in a step, those of the highest returns; None: all
+    squash: bool = False  # Box actions: tanh of the network's outputs; False: the outputs, clipped to the bounds
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +97,9 @@ class ARSConfig(ESConfig):
 class ARS(ES):
     """A policy that moves along random directions by the differences of the returns of either way, in units of their
     standard deviation."""
+
+    def make_policy(self, spaces: Spaces) -> BoundedPolicy:
+        return BoundedPolicy(spaces) if self.config.squash else ClippedPolicy(spaces)
 
     def ascent(self, returns: np.ndarray, noise: np.ndarray) -> np.ndarray:
         return augmented_gradient(returns, noise, self.config.top_directions)

@@ -92,6 +92,15 @@ class BoundedPolicy(Policy):
         return Gaussian(mean, mean * 0.0 + ops.clip(parts["log_std"](), *LOG_STD))
 
 
+class ClippedPolicy(BoundedPolicy):
+    """A policy whose Box action is the network's output, clipped to [-1, 1]; the output is 0 at first."""
+
+    gain: ClassVar[float] = 0.0
+
+    def _of_box(self, x: Any, parts: dict[str, Part]) -> Any:
+        return Deterministic(ops.clip(x, -1.0, 1.0))
+
+
 class StateDependentPolicy(Policy):
     """A policy over Box actions whose exploration noise is a function of the state (gSDE): the mean and the noise are
     both linear in the last hidden layer of the network. ConfigError for other actions.

@@ -3,7 +3,10 @@
 import numpy as np
 import pytest
 
+from etude.algorithms import ARS, ARSConfig
 from etude.base.errors import ConfigError
+from etude.base.spaces import Box, Spaces
+from etude.engines.numpy import NumpyEngine
 from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
 
 
@@ -67,3 +70,15 @@ def test_the_best_directions_count_in_units_of_the_deviation_of_their_returns():
     for top in (None, 4, 9):
         np.testing.assert_allclose(augmented_gradient(returns, noise, top), every, rtol=1e-6)
     np.testing.assert_array_equal(augmented_gradient(np.full((2, 4), 3.0), noise), np.zeros(2))
+
+
+def test_policies_of_augmented_random_search_start_at_zero_and_are_linear_up_to_the_bounds():
+    spaces = Spaces(Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32))
+    squashed, engine = (NumpyEngine(ARS(ARSConfig(squash=on)), spaces) for on in (True, False))
+    x = np.array([[1.0, -2.0, 0.5]], np.float32)
+    assert not engine.act(x).mode().any() and squashed.act(x).mode().any()
+    weight = np.array([[0.25, 9.0], [0.0, 0.0], [0.5, 0.0]], np.float32)
+    weights = {"model.policy.dense0.weight": weight, "model.policy.dense0.bias": np.zeros(2, np.float32)}
+    for each, expected in ((engine, [[0.5, 1.0]]), (squashed, np.tanh([[0.5, 9.0]]))):
+        each.load(weights)
+        np.testing.assert_allclose(each.act(x).mode(), expected, atol=1e-6)
