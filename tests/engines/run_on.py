@@ -1,6 +1,7 @@
 """A program: go on with saved runs, in a process that knows nothing of them; or do a run from its start.
 
-Its argument is a file of JSON: [[checkpoint, steps, settings, where to save, where to write the numbers], ...].
+Its first argument is a file of JSON: [[checkpoint, steps, settings, where to save, where to write the numbers], ...]. A
+second one, `forked`, has workers start as those of tests do.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ import json
 import sys
 from pathlib import Path
 
+from conftest import fork_workers
 from run_cases import CASES, measured
 
 import etude
 
 
 def main() -> None:
+    if "forked" in sys.argv[2:]:
+        fork_workers()
     for start, steps, settings, checkpoint, numbers in json.loads(Path(sys.argv[1]).read_text()):
         schedule = settings.pop("schedule", {})
         if start.endswith(".etude"):

@@ -29,12 +29,13 @@ STATES = (  # one case of each kind of state
 )  # fmt: skip
 
 
-def in_another_process(jobs: list, folder: Path) -> None:
+def in_another_process(jobs: list, folder: Path, *how: str) -> None:
     """Carry out the jobs of `run_on`, all in one process, with hashes of its own."""
     plan = folder / "jobs.json"
     plan.write_text(json.dumps(jobs))
     environment = {**os.environ, "PYTHONHASHSEED": "random"}
-    command = [sys.executable, str(Path(__file__).parents[1] / "run_on.py"), str(plan)]
+    environment["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
+    command = [sys.executable, str(Path(__file__).parents[1] / "run_on.py"), str(plan), *how]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
 
@@ -63,7 +64,7 @@ def again(engine_name, tried, request):
 
 
 @pytest.fixture(scope="module")
-def resumed(engine_name, tried, again, tmp_path_factory):
+def resumed(engine_name, tried, again, request, tmp_path_factory):
     """For each case: what the uninterrupted run told and left, and the same of those that went on from its saves."""
     folder = tmp_path_factory.mktemp("resumed")
     whole, jobs = {}, []
@@ -83,7 +84,7 @@ def resumed(engine_name, tried, again, tmp_path_factory):
             jobs.append(
                 [case.name, case.steps, {"engine": engine_name, "workers": 3, "schedule": SCHEDULE}, out, numbers]
             )
-    in_another_process(jobs, folder)
+    in_another_process(jobs, folder, *([] if request.config.getoption("--whole") else ["forked"]))
     return folder, whole, jobs
 
 
