@@ -7,6 +7,7 @@ while the program runs, and not where a field has another default than in the cl
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import re
 import shutil
@@ -32,6 +33,7 @@ from etude.training.schedule import Schedule
 _FIELD = re.compile(r"^    (\w+): .*?(?:  # (.*))?$", re.MULTILINE)
 
 
+@functools.cache  # Python reads a whole file for the source of a class in it
 def field_comments(kind: type) -> dict[str, str]:
     """What is said of each field of a dataclass, with it or in the comment beside it; in those of the classes that it
     derives from, where it has none of its own."""
