@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.spaces import Discrete, MultiDiscrete
 from etude.envs import AdaptedEnvironment
@@ -213,8 +214,7 @@ class RL(AdaptiveMethods):
                 f"train: train_loss is a {type(train_loss).__name__}; expected a keras.metrics.Mean, or None. The "
                 "optimizer comes second."
             )
-        if episodes is not None and episodes < 1:
-            raise ConfigError(f"train: episodes = {episodes}; expected at least 1, or None for no end.")
+        checks.whole_number("train: episodes", episodes, none=True)
         options = self._options(named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state

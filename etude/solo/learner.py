@@ -211,7 +211,7 @@ class EpisodeLearner:
         self.adjusted: list[Adjusted] = []  # since the last learning phase
         self.configure(Options(), Callbacks([], None))
         self.loss: float | None = None  # the mean over the last learning phase
-        self.follow_calls: int = 0  # of update_param
+        self.follow_calls: int = 0  # of update_param, after a minibatch of the phase: before, it may change nothing
         self.batches: int = 0  # minibatches learned since the agent was made
         self._followed = (0, 0)  # environment steps and minibatches up to which calls of update_param were due
         self._collections = 0
@@ -287,7 +287,7 @@ class EpisodeLearner:
         for call in range(1, due + 1):
             done = self._learn_until(done, minibatches * call // due, minibatches, losses)
             self.engine.update_param()
-            self.follow_calls += 1
+            self.follow_calls += done > 0
             before = len(self.buffer)
             self.regime.after_target_update(self.buffer, self.options)
             self._note_window(before)

@@ -80,8 +80,10 @@ def test_arguments_that_train_does_not_take_are_named(given, said, engine_name):
     refused(ready(engine_name), engine_name, said, **given)
 
 
-def test_a_number_of_episodes_below_one_is_refused(engine_name):
-    refused(ready(engine_name), engine_name, "episodes = 0; expected at least 1", episodes=0)
+def test_a_number_of_episodes_that_is_none_is_refused(engine_name):
+    for episodes in (0, 1.5):
+        said = f"episodes = {episodes}; expected a whole number of at least 1, or None"
+        refused(ready(engine_name), engine_name, said, episodes=episodes)
 
 
 @pytest.mark.parametrize(
@@ -370,6 +372,12 @@ def test_an_update_param_that_changes_nothing_is_told_once(frozen, engine_name):
         agent.target.requires_grad_(False)
     (told,) = warned(agent, engine_name)
     assert told.startswith("update_param of DQN was called 3 times and changed nothing: target did not follow."), told
+
+
+def test_a_call_of_update_param_before_the_first_minibatch_is_not_told(engine_name):
+    # Episodes of 5 steps: two until the call, three until there is a batch
+    agent = ready(engine_name, settings=discrete(update_steps=8, update_batches=None, batch=12))
+    assert warned(agent, engine_name) == []
 
 
 def test_a_target_network_without_update_param_is_told(engine_name):
