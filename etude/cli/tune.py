@@ -252,10 +252,11 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
         N=options.updates, window_size=options.window, start_lr=options.start_lr, end_lr=options.end_lr,
         episodes=options.episodes, steps=options.steps,
     )  # fmt: skip
+    if found.rate is None:
+        say(f"No learning rate is suggested: {found.reason}")
     if options.plot is not None:
         finder.plot(options.plot)
     if found.rate is None:
-        say(f"No learning rate is suggested: {found.reason}")
         return 1
     if options.quiet:
         say(f"{found.rate:.3g}")

@@ -38,7 +38,7 @@ def export(run: Any, path: str | PathLike[str] | None = None, to: str = "numpy")
     path: the file or the folder; what it holds of an earlier export is replaced. None: named after the run, here. Of
         several agents it is a folder with an export for each whose policy is a network.
     to: a name of `export.FORMATS`.
-    Raises ConfigError for a policy that the format cannot hold.
+    Raises ConfigError for a policy that the format cannot hold, and where nothing can be written.
     """
     if to not in FORMATS:
         raise ConfigError(f"to = {to!r}; expected one of {', '.join(FORMATS)}.")
@@ -46,5 +46,8 @@ def export(run: Any, path: str | PathLike[str] | None = None, to: str = "numpy")
     if path is None:
         name = f"{run.algorithm}-{run.step}" if run.directory is None else run.directory.path.absolute().name
         path = f"{name}{found.suffix or f'-{to}'}"
-    importlib.import_module(found.module).write(run, Path(path))
+    try:
+        importlib.import_module(found.module).write(run, Path(path))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be written: {error.strerror or error}. Name another one.") from error
     return Path(path)

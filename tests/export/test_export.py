@@ -74,6 +74,13 @@ def test_an_unknown_format_is_refused(run_of):
         run_of("dqn").export(to="tflite")
 
 
+@pytest.mark.parametrize("to", ["numpy", "safetensors"])
+def test_where_nothing_can_be_written_is_one_error(run_of, tmp_path, to):
+    (tmp_path / "taken").touch()
+    with pytest.raises(ConfigError, match=r"x cannot be written: .*\. Name another one"):
+        run_of("dqn").export(tmp_path / "taken" / "x", to)
+
+
 def test_the_command_writes_beside_where_it_is_called(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with etude.Run("dqn", "CartPole-v1", run_dir="runs/first", engine="torch") as run:

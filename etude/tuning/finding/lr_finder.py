@@ -511,6 +511,10 @@ class LRFinder:
 def _panel(label: str, seen: Observed, broken: int | None) -> RatePanel:
     """Values and their smoothed curve, whose range up to where it breaks is that of the axis."""
     end = int(np.argmin(np.append(np.isfinite(seen.values), False)))
+    if not end:
+        raise ConfigError(
+            f"There is no {label} to draw: no update had a finite one. Give more episodes, or a larger N."
+        )
     curve = smoothed(seen.values[:end])
     low, high = (float(f(curve[: broken or end])) for f in (np.min, np.max))
     margin = (high - low or 1.0) / 3

@@ -134,6 +134,12 @@ def test_the_picture_has_the_smoothed_curves_that_the_suggestion_was_read_from(t
     assert reward.get_xlabel() == "learning rate (logarithmic)"
 
 
+@pytest.mark.parametrize("losses", [[np.nan] * 9, [np.nan, *[1.0] * 8]])
+def test_where_no_update_had_a_loss_there_is_nothing_to_draw(losses, tmp_path):
+    with pytest.raises(ConfigError, match="no loss to draw: no update had a finite one"):
+        finder_of(np.array(losses), np.zeros(0)).plot(tmp_path / "rate.png")
+
+
 @pytest.mark.parametrize("episodes", [0, 4, 7])
 def test_returns_of_a_few_episodes_are_not_drawn(episodes, tmp_path):
     figure = finder_of(falling(-3) + noise(0.02), np.arange(float(episodes))).plot(tmp_path / "rate.png")
