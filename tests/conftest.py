@@ -19,6 +19,7 @@ import pytest
 ENGINES = Path(__file__).parent / "engines"
 IMPORTED = [f"etude.{name}" for name in ("workers.worker", "algorithms", "rollout.pool", "rollout.async_gradients")]
 IMPORTED_BY_TESTS = ["etude.run", "etude.cli", "pytest", "pettingzoo.utils"]  # whose environments workers step
+FROZEN = [0]  # the numbers of modules when objects were last left out of collections
 MISSING = [name for name in ("jax", "tensorflow", "torch") if importlib.util.find_spec(name) is None]
 
 # A shell ignores Ctrl-C in what it runs in the background, `nohup` the end of the terminal, and programs inherit that:
@@ -164,6 +165,15 @@ def in_turn(item):
     if item.path.parent.name == "agents" or named or item.get_closest_marker("every_engine"):
         return None
     return both[zlib.crc32(item.originalname.encode()) % 2]
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(item):
+    """What modules hold stays: no collection of garbage, which pictures ask for, looks at it again."""
+    if len(sys.modules) > FROZEN[-1] + 200:
+        FROZEN.append(len(sys.modules))
+        gc.collect()
+        gc.freeze()
 
 
 @pytest.fixture(scope="session")

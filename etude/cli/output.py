@@ -38,8 +38,9 @@ def used_by(description: dict[str, Any]) -> dict[str, str]:
     """The versions of what a run uses, from its `Run.description`: Python, etude, the engine's framework, and the
     package of its environment, where that is named and installed."""
     libraries = ["numpy", "gymnasium", *ENGINES.get(description.get("engine", ""), ())]
-    if description.get("environment_is_named"):
-        libraries += metadata.packages_distributions().get(_module(description["environment"]), [])[:1]
+    module = _module(description["environment"]) if description.get("environment_is_named") else "numpy"
+    if module not in libraries:  # to look for what holds a module reads what is said of every package
+        libraries += metadata.packages_distributions().get(module, [])[:1]
     found = {library: number for library in libraries if (number := version(library))}
     return {"python": platform.python_version(), "etude": __version__, **found}
 

@@ -20,7 +20,7 @@ from etude.run import Schedule
 
 
 @pytest.fixture
-def runs(tmp_path):
+def runs(tmp_path, drawn_curves):
     paths = []
     for name in ("a", "b"):
         with RunDirectory.create(tmp_path / name, "dqn") as directory:

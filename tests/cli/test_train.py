@@ -151,7 +151,7 @@ def carried_out(tmp_path, **about):
         return carry_out(run, 1_000, SCHEDULE), run
 
 
-def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path):
+def test_a_session_leaves_metrics_charts_a_curve_and_the_config(tmp_path, drawn_curves):
     code, run = carried_out(tmp_path)
     assert code == 0
     assert run.asked == (1_000, dataclasses.asdict(SCHEDULE))
