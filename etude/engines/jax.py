@@ -30,6 +30,7 @@ class JaxBackend:
         self.compile_seconds: float = 0.0
         self.compiled_for: tuple[Any, ...] = ()
         self._busy = busy
+        self._process = os.getpid()  # its forks cannot compute, unless nothing ran here
 
     def settle(self, layout: ParameterLayout) -> None:
         threads = threads_for(layout.initial.values(), self._busy.learning)
@@ -63,7 +64,8 @@ class JaxBackend:
         compiled = jax.jit(traced)
 
         def call(*arguments: Any) -> Any:
-            check_home(self.name)
+            if os.getpid() != self._process:
+                check_home(self.name)
             began = time.perf_counter()
             found = compiled(*arguments)
             if traces:

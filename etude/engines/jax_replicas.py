@@ -230,7 +230,7 @@ class ShardedEngine(FunctionalEngine):
                 setattr(program, name, functools.partial(self._group.call, name, getattr(program, name)))
         return program
 
-    def _values(self) -> Any:
+    def values(self) -> Any:
         return jax.tree_util.tree_map(self.backend.local, self.held["values"])
 
     def _inputs(self, batch: Any, noise: dict[str, Any], hyper: dict[str, float]) -> Any:

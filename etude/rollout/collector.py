@@ -6,7 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -47,42 +47,37 @@ class EndedEpisode(NamedTuple):
     episode: EpisodeEnd
 
 
-@dataclass(frozen=True, slots=True)
-class EndedEpisodes:
-    """The E episodes that ended in a fragment."""
+class EndedEpisodes(TypedDict):
+    """What `Steps` say of the E episodes that ended in a fragment."""
 
-    index: np.ndarray  # [E, 2] int64: (t, n)
-    observation: Tree  # [E, ...] the true last ones
+    final_index: np.ndarray  # [E, 2] int64: (t, n)
+    final_observation: Tree  # [E, ...] the true last ones
     episodes: tuple[EpisodeEnd, ...]
 
-    @staticmethod
-    def of(ends: list[EndedEpisode], like: Tree) -> EndedEpisodes:
-        """In the order of `ends`; `like` is a tree [0, ...] of their observations."""
-        observation = trees.stack([end.observation for end in ends]) if ends else like
-        index = np.array([(end.t, end.column) for end in ends], np.int64).reshape(-1, 2)
-        return EndedEpisodes(index, observation, tuple(end.episode for end in ends))
 
-    @staticmethod
-    def of_steps(steps: Steps) -> EndedEpisodes:
-        """Those of collected steps."""
-        return EndedEpisodes(steps.final_index, steps.final_observation, steps.episodes)
+def ended_episodes(ends: list[EndedEpisode], like: Tree) -> EndedEpisodes:
+    """In the order of `ends`; `like` is a tree [0, ...] of their observations."""
+    observation = trees.stack([end.observation for end in ends]) if ends else like
+    index = np.array([(end.t, end.column) for end in ends], np.int64).reshape(-1, 2)
+    return {"final_index": index, "final_observation": observation, "episodes": tuple(end.episode for end in ends)}
 
-    @staticmethod
-    def join(parts: list[EndedEpisodes], places: list[tuple[int, int]]) -> EndedEpisodes:
-        """Those of several fragments, whose first rows are at these places (t, n)."""
-        index = np.concatenate([part.index + place for part, place in zip(parts, places, strict=True)])
-        observation = trees.concatenate([part.observation for part in parts])
-        joined = EndedEpisodes(index, observation, tuple(end for part in parts for end in part.episodes))
-        return joined.take(np.lexsort((index[:, 1], index[:, 0])))
 
-    def of_these(self) -> dict[str, Any]:
-        """What `Steps` say of them."""
-        return {"final_observation": self.observation, "final_index": self.index, "episodes": self.episodes}
+def ended_in(steps: Steps) -> EndedEpisodes:
+    """Those of collected steps."""
+    observation = steps.final_observation
+    return {"final_index": steps.final_index, "final_observation": observation, "episodes": steps.episodes}
 
-    def take(self, order: np.ndarray) -> EndedEpisodes:
-        """Some of them, in this order."""
-        episodes = tuple(self.episodes[i] for i in order.tolist())
-        return EndedEpisodes(self.index[order], trees.rows(self.observation, order), episodes)
+
+def joined_ends(parts: list[EndedEpisodes], places: list[tuple[int, int]]) -> EndedEpisodes:
+    """Those of several fragments, whose first rows are at these places (t, n), sorted by t, then n."""
+    index = np.concatenate([part["final_index"] + place for part, place in zip(parts, places, strict=True)])
+    observation = trees.concatenate([part["final_observation"] for part in parts])
+    episodes, order = [end for part in parts for end in part["episodes"]], np.lexsort((index[:, 1], index[:, 0]))
+    return {
+        "final_index": index[order],
+        "final_observation": trees.rows(observation, order),
+        "episodes": tuple(episodes[i] for i in order.tolist()),
+    }
 
 
 ROWS = ("observation", "action", "reward", "terminated", "truncated", "extras")  # fields of `Rows` and of `Steps`
@@ -139,7 +134,7 @@ class Rows:
         rows = {name: getattr(self, name) for name in ROWS}
         rows |= {"observation": trees.rows(self.observation, slice(0, len(self.reward))), "extras": dict(self.extras)}
         following = trees.rows(self.observation, len(self.reward))
-        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
+        return Steps(**rows, **ends, next_observation=following, columns=columns, restarted=restarted)
 
 
 def joined(parts: Sequence[Steps]) -> Steps:
@@ -155,7 +150,7 @@ def joined(parts: Sequence[Steps]) -> Steps:
         places.append((int(taken[at[0]]), int(at[0])))
         restarted[at] |= part.restarted & (taken[at] == 0)
         taken[at] += part.shape[0]
-    ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], places)
+    ends = joined_ends([ended_in(part) for part in parts], places)
 
     def placed(*arrays: np.ndarray) -> np.ndarray:
         found = np.empty((int(taken[0]), len(columns), *arrays[0].shape[2:]), arrays[0].dtype)
@@ -171,7 +166,7 @@ def joined(parts: Sequence[Steps]) -> Steps:
 
     rows = {name: trees.map(placed, *(getattr(part, name) for part in parts)) for name in ROWS}
     following = trees.map(newest, *(part.next_observation for part in parts))
-    return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
+    return Steps(**rows, **ends, next_observation=following, columns=columns, restarted=restarted)
 
 
 def row_bytes(template: Template) -> int:

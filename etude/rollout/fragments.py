@@ -22,7 +22,7 @@ from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import ROWS, SHORTEST, Collector, EndedEpisode, EndedEpisodes, Rows, Template
+from etude.rollout.collector import ROWS, SHORTEST, Collector, EndedEpisode, Rows, Template, ended_episodes
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 MakeRows = Callable[[Template, int, int], Rows]
@@ -168,7 +168,7 @@ class StepsFragment(Fragment):
             rows = rows.between(list(places))
             ended = [end._replace(column=places[end.column]) for end in ended if end.column in places]
             collector.cut(tuple(i for i in self._positions if i not in places))
-        ends = EndedEpisodes.of(ended, collector.template.observation)
+        ends = ended_episodes(ended, collector.template.observation)
         collected = rows.to_steps(ends, collector.columns[list(self._requested)], restarted)
         if collector.actor_priorities:
             collected.extras["priority"][...] = collector.actor.errors(collected)  # type: ignore[attr-defined]
@@ -311,9 +311,9 @@ class _Group:
 
     def to_steps(self, columns: np.ndarray) -> Steps:
         rows = self._blocks[0] if len(self._blocks) == 1 else trees.concatenate(self._blocks)
-        ends = EndedEpisodes.of(self._ends, None)
+        ends = ended_episodes(self._ends, None)
         following, restarted = self._next_observation, self._restarted
-        return Steps(**rows, **ends.of_these(), next_observation=following, columns=columns, restarted=restarted)
+        return Steps(**rows, **ends, next_observation=following, columns=columns, restarted=restarted)
 
 
 class WholeEpisodes:

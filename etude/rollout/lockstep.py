@@ -25,7 +25,7 @@ from etude.base.spaces import ACTION_MASK, zeros
 from etude.base.trees import Tree
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import Collector, EndedEpisodes, Rows, joined
+from etude.rollout.collector import Collector, Rows, ended_in, joined, joined_ends
 from etude.rollout.fragments import InProcess, Lost, Outcome, StepsFragment, StepsRollout, WholeEpisodes
 from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
 from etude.rollout.state import notes
@@ -353,7 +353,7 @@ class LockstepPool(Supervised, StepsRollout):
         parts = [fragment.to_steps() for _, fragment in fragments]
         if rows is None:
             return joined(parts)
-        ends = EndedEpisodes.join([EndedEpisodes.of_steps(part) for part in parts], starts)
+        ends = joined_ends([ended_in(part) for part in parts], starts)
         return rows.to_steps(ends, np.array(self._columns), np.concatenate([part.restarted for part in parts]))
 
     def _collect_episodes(self, step: int, stride: int) -> tuple[Steps, ...]:

@@ -17,7 +17,7 @@ from etude.base.seeding import episode_seed
 from etude.base.spaces import Spaces, zeros
 from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
-from etude.rollout.collector import SHORTEST, Collector, EndedEpisodes, Rows, Template, capacity
+from etude.rollout.collector import SHORTEST, Collector, EndedEpisodes, Rows, Template, capacity, ended_in, joined_ends
 from etude.rollout.fragments import EpisodeAssembly, EpisodeRows, EpisodesFragment, StepsFragment, StepsRollout, collect
 from etude.rollout.state import Ahead, notes
 from etude.workers.channel import BufferRead, Carver, Job, Server, SharedMemory, WorkerChannel, weights_in, weights_size
@@ -214,7 +214,7 @@ class _ActingServer(EnvironmentServer):
             else:
                 fragment = StepsFragment(collector, positions, steps, step, stride, make_rows)
                 done, time = collect(fragment, self._environments).to_steps(), time + steps
-                ended = EndedEpisodes.of_steps(done)
+                ended = ended_in(done)
                 part = _CollectedPart(buffer, template, steps, width, ended, done.restarted)
             channel.send(part, {buffer: carve.offset})
         if request.steps is None:
@@ -451,7 +451,7 @@ class _PendingSteps:
                 places.append((start, columns.start))
                 start += part.steps
         assert self._rows is not None
-        return self._rows.to_steps(EndedEpisodes.join(ends, places), np.array(self._indices), restarted)
+        return self._rows.to_steps(joined_ends(ends, places), np.array(self._indices), restarted)
 
     def _done(self, worker: Worker) -> int:
         return sum(part.steps for part in self._parts[worker.number])

@@ -41,7 +41,7 @@ from etude.base.trees import Tree
 from etude.multi_agent import joint
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor, acted
-from etude.rollout.collector import EndedEpisode, EndedEpisodes, joined
+from etude.rollout.collector import EndedEpisode, ended_episodes, joined
 from etude.rollout.fragments import StepsRollout
 from etude.rollout.state import notes, nowhere
 from etude.serving.clients import Clients
@@ -126,12 +126,12 @@ def steps_of(column: _ClientColumn) -> Steps:
         terminated[t], truncated[t] = part.terminated, part.truncated
         if part.final is not None:
             ended.append(EndedEpisode(t, 0, part.final, part.end))  # type: ignore[arg-type]
-    ends = EndedEpisodes.of(ended, trees.rows(observation, (slice(0), 0)))
+    ends = ended_episodes(ended, trees.rows(observation, (slice(0), 0)))
     extras = {name: np.concatenate([part.extras[name] for part in rows])[:, None] for name in rows[0].extras}
     return Steps(
         observation=observation, action=np.concatenate([part.action for part in rows])[:, None], reward=reward,
         terminated=terminated, truncated=truncated, next_observation=column.next_observation,
-        columns=np.array([column.number]), restarted=np.array([restarted]), extras=extras, **ends.of_these(),
+        columns=np.array([column.number]), restarted=np.array([restarted]), extras=extras, **ends,
     )  # fmt: skip
 
 
