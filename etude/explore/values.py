@@ -111,7 +111,7 @@ def epsilon_greedy(
     """
     action = values.argmax(1)
     exploring = noise[:, 0] < epsilon
-    if isinstance(exploring, np.ndarray) and not exploring.any():  # a compiled program does not know
+    if isinstance(exploring, np.ndarray) and not np.count_nonzero(exploring):  # a compiled program does not know
         return action
     return ops.where(exploring, random_actions(noise[:, 1], values.shape[1], free), action)
 
