@@ -178,4 +178,8 @@ def copied(module: ModuleType, names: Iterable[str]) -> list[str]:
         if (name := waiting.pop()) in defined and name not in wanted:
             wanted.add(name)
             waiting += [node.id for node in ast.walk(defined[name]) if isinstance(node, ast.Name)]
-    return [f"{ast.get_source_segment(source, node)}\n" for name, node in defined.items() if name in wanted]
+    lines, found = source.split("\n"), []  # once: `ast.get_source_segment` would do so for each definition
+    for node in (node for name, node in defined.items() if name in wanted):
+        *before, last = lines[node.lineno - 1 : node.end_lineno]
+        found.append("\n".join((*before, last.encode()[: node.end_col_offset].decode(), "")))
+    return found
