@@ -41,6 +41,8 @@ class Linear:
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             object.__setattr__(self, name, plain(value))
+        if not (isinstance(self.fraction, int | float) and self.fraction >= 0):
+            raise ConfigError(f"{self}: fraction = {self.fraction!r}; expected a number of at least 0.")
         if self.steps is None:
             if self.then:
                 raise ConfigError(f"{self}: `then` holds points after `steps`; give steps, or Linear.through(points).")

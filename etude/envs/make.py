@@ -17,7 +17,7 @@ from gymnasium.vector import VectorEnv
 from gymnasium.wrappers import TimeLimit
 
 from etude.base import trees
-from etude.base.errors import ConfigError, EnvironmentFault
+from etude.base.errors import ConfigError, EnvironmentFault, SpaceError
 from etude.base.forks import when_dropped
 from etude.base.seeding import RunSeed
 from etude.base.spaces import ACTION_MASK, Box, Discrete, Hybrid, MultiBinary, Space, Spaces, leaves, tree_of
@@ -141,6 +141,8 @@ def _loop(
 ) -> LoopEnvironments:
     """A loop over these environments. steps: after which an episode is truncated, None: never. more: arguments."""
     first, factory, masks = made[0], map(partial(limited, steps=steps), made).__next__, source.masks
+    if lost := [each for each in SPACES if getattr(first, each, None) is None]:
+        raise SpaceError(f"{source.name} has no {' and no '.join(lost)}. Set self.{lost[0]} in __init__.")
     if isinstance(first, MultiAgentEnvironment):
         more = more | {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
         masks = first.masks

@@ -148,7 +148,7 @@ def write(path: Path | str, dataset: Dataset) -> None:
 
     The true final observation of every episode is kept. The file is complete, or not there at all: it is written
     beside and renamed. `path` ends in .h5, .hdf5, .parquet, .jsonl or .jsonl.gz; or in -v0, -v1, ..., a new folder,
-    which is a Minari data set.
+    which is a Minari data set. Raises DataError where it cannot be written.
     """
     path = Path(path)
     episodes, spaces = dataset.episodes, dataset.source
@@ -174,6 +174,9 @@ def write(path: Path | str, dataset: Dataset) -> None:
             shard.append(block)
             shard.close(about)
         os.replace(partial, path)
+    except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else error
+        raise DataError(f"{path} cannot be written: {reason}. Name another file, or free some space.") from error
     finally:
         remove(partial)
 

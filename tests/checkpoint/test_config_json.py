@@ -66,7 +66,7 @@ def round_trip(config: Any, kind: Any = Config, known: tuple[type, ...] = ()) ->
 
 FLOATS = st.floats(allow_nan=False)
 DECAYS = st.floats(0, 1, exclude_max=True)
-LINEAR = st.builds(Linear, FLOATS, FLOATS, FLOATS)
+LINEAR = st.builds(Linear, FLOATS, FLOATS, st.floats(min_value=0))
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | FLOATS | st.text() | LINEAR | st.sampled_from(Colour),
     lambda inner: st.lists(inner).map(tuple) | st.dictionaries(st.text(max_size=3), inner, max_size=3),

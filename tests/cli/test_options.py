@@ -56,11 +56,14 @@ def test_every_hyperparameter_of_an_algorithm_is_an_option_with_its_default(name
     assert options.set == default
     network = "network.actor" if isinstance(default.network, ActorCritic) else "network"
     network += ".before" if isinstance(default.network, Transformer) else ""
+    one = hasattr(actor_of(default.network), "width") and not isinstance(default.network, Transformer)
+    field, *given = ["width", "8"] if one else ["widths", "8", "9"]
     changed = parse(
-        with_hyperparameters(name), ["--set.learning-rate", "0.5", f"--set.{network}.widths", "8", "9"], "try"
+        with_hyperparameters(name), ["--set.learning-rate", "0.5", f"--set.{network}.{field}", *given], "try"
     ).set
     spec = actor_of(changed.network)
-    assert (changed.learning_rate, getattr(spec, "widths", layers_of(spec).widths)) == (0.5, (8, 9))
+    found = getattr(spec if hasattr(spec, field) else layers_of(spec), field)
+    assert (changed.learning_rate, found) == (0.5, 8 if one else (8, 9))
     assert type(changed) is type(default)
 
 

@@ -260,3 +260,13 @@ def test_trees_of_observations_survive_a_partial_step():
     restored, differs = LoopEnvironments(make, np.arange(3), 0).restore(environments.state())
     assert differs == []
     assert restored["b"][0].tolist() == [2, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_an_environment_without_a_space_is_refused_with_what_to_set(name):
+    class Forgetful(gym.Env):
+        observation_space = None if name == "observation_space" else Box(-1, 1, (1,))
+        action_space = None if name == "action_space" else Discrete(2)
+
+    with pytest.raises(SpaceError, match=f"Forgetful has no {name}. Set self.{name} in __init__"):
+        make_environments(Forgetful, np.arange(2), 0)

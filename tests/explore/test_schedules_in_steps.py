@@ -102,3 +102,9 @@ def test_a_run_follows_a_schedule_in_steps_and_goes_on_with_it(tmp_path):
         assert again.agent.config.learning_rate == rate
         again.train(1_000)
         assert again.learner.hyper()["learning_rate"] == 5e-5
+
+
+@pytest.mark.parametrize("fraction", [-0.1, float("nan"), "all"])
+def test_a_part_of_a_run_is_a_number_of_at_least_0(fraction):
+    with pytest.raises(ConfigError, match="fraction = .*; expected a number of at least 0"):
+        Linear(1.0, 0.0, fraction)

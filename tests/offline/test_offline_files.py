@@ -261,6 +261,12 @@ def test_rows_of_a_table_that_are_not_alike_are_named(tmp_path, columns, message
         read(parquet(tmp_path / "bad.parquet", **columns), D4RL)
 
 
+@each_format
+def test_where_nothing_can_be_written_is_one_error(tmp_path, suffix):
+    with pytest.raises(DataError, match="cannot be written: No such file or directory. Name another file"):
+        write(tmp_path / "missing" / f"file{suffix}", dataset("box"))
+
+
 def test_nothing_to_write_is_refused_and_a_failed_write_leaves_what_was_there(tmp_path):
     given, path = dataset("box"), tmp_path / "codes.h5"
     write(path, given)

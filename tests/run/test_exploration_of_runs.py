@@ -109,6 +109,12 @@ def test_an_explorer_that_does_not_suit_the_agent_is_refused_with_those_that_do(
 # -- samples that are alike from step to step --------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("explorer", ["epsilon", lambda values: values.argmax(-1)])
+def test_what_is_no_explorer_is_refused_where_the_run_is_made(explorer):
+    with pytest.raises(ConfigError, match="expected one of etude.explore, such as"):
+        Run("dqn", "CartPole-v1", engine="torch", execution=Execution(explorer=explorer))
+
+
 def test_correlated_samples_go_on_within_an_episode_after_a_stop(tmp_path):
     def made():
         config = SACConfig(network=Mlp((8,)), learning_starts=16, batch_size=8, exploration_correlation=0.9)

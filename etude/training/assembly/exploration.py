@@ -108,6 +108,11 @@ def check(agent: Agent, given: Any, spaces: Spaces) -> None:
             raise ConfigError(f"explorer = {explorer.__name__} is a class; make one: {explorer.__name__}(...).")
         if isinstance(explorer, OWN):
             _check_fit(agent, explorer, spaces)
+        elif not callable(getattr(explorer, "draw", None)):
+            raise ConfigError(
+                f"explorer = {explorer!r}; expected one of etude.explore, such as EpsilonGreedy(0.1), or an object "
+                "with the methods of protocols.Explorer."
+            )
 
 
 def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
