@@ -62,6 +62,7 @@ def online(made: RunDescription, context: TrainingContext, share: float, changed
     config = dataclasses.replace(agent.config, **{name: changed.pop(name) for name in fields if name in changed})
     recorded = {name: CheckpointedData(own.summary()) for name, own in data.recorded.items() if share}
     mixed = Sources(recorded, {name: share * data.shares[name] for name in recorded}, 1.0 - share)
+    kind_of(agent).for_data(agent, mixed)  # says that it cannot, before other arguments are said to be wrong
     execution = dataclasses.replace(
         made.execution, environments=None, workers=0, overlap=False, replay_folder=None, ray=None, explorer=None,
         rewrite=None,

@@ -110,7 +110,7 @@ def test_a_loaded_run_goes_online_with_workers_into_a_directory_of_its_own(engin
 def test_what_cannot_go_online_is_refused_and_nothing_is_written(engine_name, tmp_path):
     bc = etude.Run("bc", "CartPole-v1", config=BCConfig(network=Mlp((8,))), data=CART, engine=engine_name)
     with pytest.raises(ConfigError, match="BC learns from recorded data alone and cannot go online"):
-        bc.go_online()
+        bc.go_online(learning_starts=50)  # which BC has not
     run = offline_run("iql", engine_name)
     for share in (-0.1, 1, True, "half"):
         with pytest.raises(ConfigError, match="expected from 0 to below 1"):
