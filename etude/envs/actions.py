@@ -106,10 +106,8 @@ class Actions:
         self._bare = [isinstance(leaf, Box) and leaf.shape == () for _, leaf in leaves(space)]
         self.space: Any = self._layout.space
         self._shape = tuple(self.space.shape or ())
-        alone = not parts(space) and not self._bare[0]  # the rows of one array are actions
-        self._plain = self._kinds[0] if alone and self._kinds[0].space.shape == self._shape else None
-        # The same as `convert`, one by one: a sequence of n actions of the environment
-        self.each: Callable[[np.ndarray], Any] = self.convert if alone else self._one_by_one
+        self.rows: bool = not parts(space) and not self._bare[0]  # whether rows of what `convert` returns are actions
+        self._plain = self._kinds[0] if self.rows and self._kinds[0].space.shape == self._shape else None
 
     def convert(self, action: np.ndarray) -> Tree:
         """Legal actions [n, ...] in new arrays, in the shapes of the environment's space. Raises SpaceError for a wrong
@@ -125,7 +123,10 @@ class Actions:
         """The leaves of what `convert` returns for legal actions, over `ops`."""
         return [kind.converted(own) for kind, own in zip(self._kinds, self._layout.split(action), strict=True)]
 
-    def _one_by_one(self, action: np.ndarray) -> list[Tree]:
+    def each(self, action: np.ndarray) -> Any:
+        """The same as `convert`, one by one: a sequence of n actions of the environment."""
+        if self.rows:
+            return self.convert(action)
         found = list(zip(trees.leaves(self.convert(action)), self._bare, strict=True))
         rows = [[own[i, ...] if bare else own[i] for own, bare in found] for i in range(len(action))]
         return [self._layout.tree(row) for row in rows]

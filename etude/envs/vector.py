@@ -284,6 +284,8 @@ class LoopEnvironments(NotingEnvironments):
         flags = mask_size(first.action_space, info, masks) if spaces is None else 0
         self.masks: bool = masks or flags > 0
         self._layout = SpaceConversion.of(first.observation_space, first.action_space, flags, scaling, origins)
+        actions = self._layout.actions
+        self._each = actions.convert if actions.rows else actions.each
         self.spaces: Spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
@@ -326,7 +328,7 @@ class LoopEnvironments(NotingEnvironments):
         truncated: list[Any] = [False] * n
         final: dict[int, Tree] = {}
         last: dict[int, Any] = {}  # the infos of the steps that ended an episode
-        legal = self._layout.actions.each(action)
+        legal = self._each(action)
         self._taken += 1
         if n < len(self._envs):
             for skipped in set(range(len(self._envs))).difference(places):
