@@ -48,9 +48,11 @@ def pytest_configure(config):
     gc.set_threshold(200_000, 20, 20)  # frameworks hold so many objects that the default visits them all the time
     if not config.getoption("--whole"):
         compile_fast()
+        engines = any("engines" in Path(argument).parts for argument in config.args)
+        on_torch = "torch" not in MISSING and (not engines or config.getoption("--engine") == "torch")
         if sys.platform == "linux":
-            fork_workers()
-        if "torch" not in MISSING and not any("engines" in Path(argument).parts for argument in config.args):
+            fork_workers(*["torch"] * on_torch)
+        if on_torch and not engines:
             prefer_torch()
     if MISSING:
         skip_what_needs_them()
@@ -77,13 +79,13 @@ def compile_fast():
         os.environ["JAX_COMPILATION_CACHE_DIR"] = compiled.name
 
 
-def fork_workers():
-    """Workers are forks of a process that has imported what they need, also for an environment of a module of tests:
-    half a second each. Tests of how workers start ask for `spawned_workers`."""
+def fork_workers(*frameworks):
+    """Workers are forks of a process that has imported what they need, also for an environment of a module of tests
+    (half a second each), and where they learn (two seconds). Tests of how workers start ask for `spawned_workers`."""
     from etude.workers import process
 
     process.CONTEXT = multiprocessing.get_context("forkserver")
-    process.CONTEXT.set_forkserver_preload([*IMPORTED, *IMPORTED_BY_TESTS, "cloudpickle"])
+    process.CONTEXT.set_forkserver_preload([*IMPORTED, *IMPORTED_BY_TESTS, *frameworks, "cloudpickle"])
     process._BOOT = f"import numpy; numpy.random.seed()\n{process._BOOT}"  # its own, as of a process that is spawned
     threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
     with mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}):  # as workers are started
