@@ -84,7 +84,8 @@ def resumed(engine_name, tried, again, request, tmp_path_factory):
             jobs.append(
                 [case.name, case.steps, {"engine": engine_name, "workers": 3, "schedule": SCHEDULE}, out, numbers]
             )
-    in_another_process(jobs, folder, *([] if request.config.getoption("--whole") else ["forked"]))
+    forked = ["forked", *["torch"] * (engine_name == "torch")]
+    in_another_process(jobs, folder, *([] if request.config.getoption("--whole") else forked))
     return folder, whole, jobs
 
 
