@@ -25,7 +25,7 @@ from etude.base import trees
 from etude.base.events import Collected
 from etude.envs import make_environments, with_global_state
 from etude.multi_agent.joint import ACTING
-from etude.replay import Ring
+from etude.replay.observations import Whole
 
 GAMMA = 0.8
 OFF_POLICY = {"network": Mlp((16,)), "gamma": GAMMA, "learning_rate": 1e-2, "batch_size": 32, "learning_starts": 200}
@@ -169,9 +169,9 @@ def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, mo
             tree["agents"][name][gone[..., i]] = 1e3
         return tree
 
-    keep = Ring.observation
+    keep = Whole.at
     before = trained("dqn", Coming, engine_name, 600)
-    monkeypatch.setattr(Ring, "observation", noisy)
+    monkeypatch.setattr(Whole, "at", noisy)
     after = trained("dqn", Coming, engine_name, 600)
     for name, value in before.engine.weights().items():
         np.testing.assert_allclose(value, after.engine.weights()[name], rtol=1e-4, atol=1e-5)
