@@ -16,6 +16,7 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.ppo import importance_ratio
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
+from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -29,6 +30,7 @@ class TRPOConfig(OnPolicyConfig, TrustRegionConfig, StochasticPolicyConfig):
 
     network: Spec = Mlp((64, 64), "tanh", "orthogonal")  # actor and critic networks
     learning_rate: float | Linear = 1e-3  # of the critic; the trust region bounds the policy's steps
+    optimizer: Optimizer = Adam(epsilon=1e-5)  # of the critic
     rollout_length: int = 256
     minibatch_size: int | None = None
     epochs: int = 160  # gradient steps of the critic on each rollout; with the last comes the policy's step
