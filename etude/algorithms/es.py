@@ -86,7 +86,7 @@ class ARSConfig(ESConfig):
     weight_decay: float = 0.0
     normalize_observation: bool = True
     top_directions: int | None = None  # directions in a step, those of the highest returns; None: all
-    squash: bool = False  # Box actions: tanh of the network's outputs; False: the outputs, clipped to the bounds
+    squash: bool = True  # Box actions: tanh of the network's outputs; False: the outputs, 0 at first, clipped
 
     def __post_init__(self) -> None:
         super().__post_init__()
