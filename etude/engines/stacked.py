@@ -176,6 +176,11 @@ class PerturbedActor:
                 f"{type(agent).__name__} is to act with weights of its own in each environment, and trains "
                 f"{', '.join(others)}; expected networks made from specs alone."
             )
+        if still := [f"{name}.{variable}" for name, part in networks.items() for variable in part.frozen]:
+            raise NetworkError(
+                f"{type(agent).__name__} moves trained weights alone, and {', '.join(sorted(still))} follow gradient "
+                "steps of losses, of which it takes none. Leave batch_renorm and spectral_norm of the network off."
+            )
         self._generation = 0  # gradient steps that led to the weights
         self._vectors: dict[int, np.ndarray] = {}  # the weights [P] of each environment, of this generation
         self._bound: dict[tuple[int, ...], Agent] = {}

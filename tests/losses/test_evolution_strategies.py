@@ -3,10 +3,12 @@
 import numpy as np
 import pytest
 
+from etude import Mlp
 from etude.algorithms import ARS, ARSConfig
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, Spaces
 from etude.engines.numpy import NumpyEngine
+from etude.engines.stacked import PerturbedActor
 from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
 
 
@@ -82,3 +84,12 @@ def test_policies_of_augmented_random_search_start_at_zero_and_are_linear_up_to_
     for each, expected in ((engine, [[0.5, 1.0]]), (squashed, np.tanh([[0.5, 9.0]]))):
         each.load(weights)
         np.testing.assert_allclose(each.act(x).mode(), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("of", ["batch_renorm", "spectral_norm"])
+def test_what_only_gradient_steps_of_losses_move_is_refused(of):
+    spaces = Spaces(Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32))
+    with pytest.raises(
+        NetworkError, match=r"ARS moves trained weights alone, and model\.policy\.dense0.*Leave batch_renorm"
+    ):
+        PerturbedActor(ARS(ARSConfig(network=Mlp((8,), **{of: True}))), spaces, 1)
