@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from etude import ops
-from etude.agent import Loss, Losses
+from etude.agent import Loss
 from etude.algorithms.critics import CriticEnsemble
 from etude.algorithms.sac import SAC, SACConfig
 from etude.base import checks
@@ -62,6 +62,7 @@ class CategoricalSAC(SAC):
 
     critic: CategoricalCritics
     critic_target: CategoricalCritics
+    entropy_per_action: ClassVar[float] = -0.5
 
     def make_critic(self, make: Maker, spaces: Spaces) -> CriticEnsemble:
         c = self.config
@@ -87,11 +88,6 @@ class CategoricalSAC(SAC):
     def actor_value(self, observation: Tree, action: Any) -> Any:
         """The smallest mean of the critics."""
         return minimum(self._values(self.critic(observation, action)))
-
-    def temperature_loss(self, batch: Batch, log_prob: Any) -> Losses:
-        """Equation 18 of SAC; none where alpha is fixed."""
-        given = self.config.target_entropy
-        return self.temperature.losses(log_prob, batch.weight, -0.5 * self.size if given is None else given)
 
     def _values(self, logits: Any) -> Any:
         """The means [...] of distributions with logits [..., N]."""

@@ -119,6 +119,7 @@ class SAC(Agent):
     actions: ClassVar[tuple[type[Any], ...]] = (Box,)
     bounded_actions = True
     has_targets: ClassVar[bool] = True  # whether next values are those of target networks
+    entropy_per_action: ClassVar[float] = -1.0  # target entropy for each action dimension, where none is given
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         self.size: int = int(np.prod(spaces.action.shape))
@@ -208,7 +209,8 @@ class SAC(Agent):
     def temperature_loss(self, batch: Batch, log_prob: Any) -> Losses:
         """Equation 18; none where alpha is fixed."""
         given = self.config.target_entropy
-        return self.temperature.losses(log_prob, batch.weight, -float(self.size) if given is None else given)
+        target_entropy = self.entropy_per_action * self.size if given is None else given
+        return self.temperature.losses(log_prob, batch.weight, target_entropy)
 
 
 @dataclass(frozen=True)

@@ -79,6 +79,8 @@ class ParameterLayout:
             if part.target_of is not None
             for v in part.variables
         )
+        online = [(name, part) for name, part in self.parts.items() if part.target_of is None]
+        self._projected = tuple(f"{name}.{v}" for name, part in online for v in part.projected)
         self.delayed: frozenset[str]
         self.delay: str | None
         # The losses that are not trained at every gradient step, and the config field that says how often
@@ -177,8 +179,7 @@ class ParameterLayout:
 
     def on_sphere(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """The variables whose columns a gradient step scales to norm 1, scaled, by name."""
-        own = (f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.projected)
-        return {name: unit(values[name], -2) for name in own}
+        return {name: unit(values[name], -2) for name in self._projected}
 
     def size(self, group: str) -> int:
         """How many numbers a loss trains."""
