@@ -39,8 +39,8 @@ def ours() -> dict[str, np.ndarray]:
     """Batches, noise, first weights, and weights after each gradient step, by name."""
     import etude
     from etude.base.data import Batch
-    from etude.base.optimizers import Adam
     from etude.base.schedules import at
+    from etude.optimizers import Adam
 
     config = etude.algorithms.SACConfig(optimizer=Adam(epsilon=EPSILON))
     run = etude.Run("sac", Spaces, config=config, engine="torch", seed=101, execution=etude.Execution(device="cpu"))

@@ -52,7 +52,7 @@ def algorithm_of(task: str) -> str:
 def unlike_preset(task: str) -> dict:
     """Where the peers have other settings than etude's preset."""
     from etude import Linear, Mlp, Recurrent
-    from etude.base.optimizers import Adam
+    from etude.optimizers import Adam
 
     one_step = {"double": False, "n_step": 1}
     ppo = {"rollout_length": 32}

@@ -5,7 +5,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from etude import algorithms, multi_agent, offline, report, tuning
+    from etude import algorithms, multi_agent, offline, optimizers, report, tuning
     from etude import base as base
     from etude import checkpoint as checkpoint
     from etude import envs as envs
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from etude import run as run
     from etude.agent import Agent, Loss, Losses
     from etude.algorithms.variants import Auxiliary, variant
-    from etude.base import optimizers
     from etude.base.schedules import Linear
     from etude.estimation import estimate
     from etude.multi_agent.policies import Policies
@@ -57,11 +56,11 @@ _EXPORTS = {
     "etude.algorithms": "",
     "etude.multi_agent": "",
     "etude.offline": "",
+    "etude.optimizers": "",
     "etude.report": "",
     "etude.tuning": "",
     "etude.agent": "Agent Loss Losses",
     "etude.algorithms.variants": "Auxiliary variant",
-    "etude.base": "optimizers",
     "etude.base.schedules": "Linear",
     "etude.estimation": "estimate",
     "etude.multi_agent.policies": "Policies",

@@ -12,12 +12,12 @@ from typing import Any, Self
 from etude.adapt.rule import Adapt, rules_of
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
 from etude.base.summary import brief
 from etude.networks import Conv, Mlp, Spec, Transformer, actor_of, critic_of
 from etude.networks.specs import feature_count
+from etude.optimizers import Adam, Optimizer, check_optimizer
 
 
 @dataclass(frozen=True)

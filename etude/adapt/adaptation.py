@@ -12,7 +12,7 @@ from etude.adapt.rule import CAPACITIES, COUNTS, REPLAY_SIZES, SIZES, Adapt
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted
-from etude.base.optimizers import adjustable_settings
+from etude.optimizers import adjustable_settings
 from etude.protocols import Weights
 
 EXPLORATION = ("epsilon", "exploration_noise")  # hyperparameters that explorers read, and losses do not

@@ -10,8 +10,8 @@ from typing import Any
 
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.optimizers import PREFIX
 from etude.base.schedules import scaled
+from etude.optimizers import PREFIX
 
 SIZES = ("batch_size", "minibatch_size")  # move in powers of 2, so that each is compiled once
 BATCHES = (*SIZES, "rollout_length")  # what the examples of a batch follow from

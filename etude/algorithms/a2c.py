@@ -16,13 +16,13 @@ from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import GradientsConfig, OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import policy_gradient, standardise
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec
+from etude.optimizers import Adam, Optimizer
 
 
 @dataclass(frozen=True)

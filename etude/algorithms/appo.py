@@ -18,13 +18,13 @@ from etude.algorithms.impala import corrected, flat
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import UnrollsConfig
 from etude.losses.policy import ppo_clip, standardise
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec, target
+from etude.optimizers import Adam, Optimizer
 
 LARGEST_RATIO = 2.0  # upper bound on the ratio of the acting policy to the target policy
 

@@ -19,11 +19,11 @@ from etude.algorithms.sac import SAC, SACConfig
 from etude.base import trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.trees import Tree
 from etude.losses.soft import minimum, soft_target
 from etude.networks import ActorCritic, Conv, Mlp, Spec
+from etude.optimizers import Adam, Optimizer
 
 
 @dataclass(frozen=True)

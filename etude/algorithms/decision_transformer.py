@@ -18,7 +18,6 @@ from etude.algorithms.policies import BoundedPolicy
 from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
-from etude.base.optimizers import AdamW, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.base.trees import Tree
@@ -26,6 +25,7 @@ from etude.config import OfflineConfig
 from etude.losses.offline import action_error, negative_log_likelihood
 from etude.networks import FreeParameters, Maker, Mlp, Normaliser, Part, Spec, Transformer
 from etude.networks.encoding import to_vector, width
+from etude.optimizers import AdamW, Optimizer
 from etude.protocols import Weights
 
 TOKENS = 3  # of a time step: the action before it, the return-to-go, the observation

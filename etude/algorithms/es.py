@@ -16,13 +16,13 @@ from etude.agent import Agent
 from etude.algorithms.policies import BoundedPolicy, ClippedPolicy
 from etude.base import checks
 from etude.base.errors import ConfigError
-from etude.base.optimizers import SGD, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import EpisodesConfig
 from etude.losses.policy import antithetic_gradient, augmented_gradient, centred_ranks
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec
+from etude.optimizers import SGD, Optimizer
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks, trees
 from etude.base.data import Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
@@ -24,6 +23,7 @@ from etude.losses.policy import policy_gradient
 from etude.losses.returns import vtrace, vtrace_advantages
 from etude.losses.value import td
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec
+from etude.optimizers import Adam, Optimizer
 
 
 def flat(tree: Any) -> Any:

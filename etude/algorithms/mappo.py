@@ -17,7 +17,6 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.ppo import ClippedObjective, importance_ratio, ppo_loss
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Box, Dict, Spaces
 from etude.base.trees import Tree
@@ -25,6 +24,7 @@ from etude.config import OnPolicyConfig
 from etude.multi_agent.joint import AGENTS, present_for, split_actions
 from etude.multi_agent.policies import CRITIC_READS, CentralisedCritics, filled, stacked, stacked_batch, unstacked
 from etude.networks import Maker, Mlp, Normaliser, Spec
+from etude.optimizers import Adam, Optimizer
 
 
 @dataclass(frozen=True)

@@ -20,13 +20,13 @@ from etude.algorithms.distributions import StochasticPolicyConfig, policy_for
 from etude.algorithms.policies import Policy
 from etude.base import checks
 from etude.base.data import Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, StateDependentConfig
 from etude.losses.policy import next_kl_coefficient, ppo_clip, ppo_penalty, standardise, value_clip
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec
+from etude.optimizers import Adam, Optimizer
 from etude.protocols import Weights
 
 REMEMBERED = 100  # learning phases that the moments of returns are averaged over

@@ -16,12 +16,12 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.ppo import ClippedObjective, importance_ratio, ppo_loss, value_error
 from etude.base import checks
 from etude.base.data import RECURRENT_STATE, Batch
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicySequenceConfig
 from etude.networks import Maker, Mlp, Normaliser, Recurrent, Spec, Transformer
+from etude.optimizers import Adam, Optimizer
 
 
 @dataclass(frozen=True)

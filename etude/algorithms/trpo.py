@@ -16,12 +16,12 @@ from etude.algorithms.policies import Policy
 from etude.algorithms.ppo import importance_ratio
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam, Optimizer
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.config import OnPolicyConfig, TrustRegionConfig
 from etude.networks import Maker, Mlp, Normaliser, Part, Spec
+from etude.optimizers import Adam, Optimizer
 
 
 @dataclass(frozen=True)

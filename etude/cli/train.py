@@ -18,7 +18,6 @@ from tyro.conf import UseAppendAction
 import etude.presets as presets
 from etude.algorithms import ALGORITHMS, named
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import INSTEAD, explain
 from etude.checkpoint import trust
 from etude.cli import INTERRUPTED
@@ -36,6 +35,7 @@ from etude.cli.options import (
 )
 from etude.cli.output import next_commands, say, used_by
 from etude.networks import Conv, Mlp, layers_of, with_layers
+from etude.optimizers import OPTIMIZERS
 from etude.training.sources import SAMPLER
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from tyro.conf import UseAppendAction
 
 import etude.tuning as tuning
 from etude.base.errors import ConfigError
-from etude.base.optimizers import OPTIMIZERS
 from etude.base.schedules import Linear
 from etude.cli import INTERRUPTED
 from etude.cli.options import (
@@ -33,6 +32,7 @@ from etude.cli.options import (
 )
 from etude.cli.output import rows, say
 from etude.cli.train import asked, data_sources
+from etude.optimizers import OPTIMIZERS
 
 OF_STUDY = ("steps", "trials", "seeds", "folder")
 OF_TRIALS = ("evaluate_every", "evaluate_episodes", "target", "save_every")  # how they are trained

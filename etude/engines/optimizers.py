@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 from etude import ops
-from etude.base.optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSProp
+from etude.optimizers import SGD, Adam, AdamW, Lion, Optimizer, RMSProp
 
 Moments = dict[str, Any]  # the vectors [P] that an optimizer keeps, by name
 
@@ -28,7 +28,7 @@ class Gradient(NamedTuple):
 
 
 def optimizer_update(settings: Optimizer, gradient: Gradient, moments: Moments) -> tuple[Any, Moments]:
-    """(what to add to the weights [P], the new moments); see `base.optimizers` for formulas."""
+    """(what to add to the weights [P], the new moments); see `etude.optimizers` for formulas."""
     return _UPDATES[type(settings)](settings, gradient, moments)
 
 

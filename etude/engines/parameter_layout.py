@@ -14,7 +14,6 @@ from etude.agent import Agent, Loss, Losses
 from etude.base import seeding
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError, NetworkError, NumericalError
-from etude.base.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
 from etude.config import TrustRegionConfig
@@ -22,6 +21,7 @@ from etude.engines.optimizers import TRUST_REGION_METRICS
 from etude.networks.layers import unit
 from etude.networks.maker import Maker
 from etude.networks.network import Normaliser, Part, parts_of, put_part
+from etude.optimizers import PREFIX, Optimizer, adjustable_settings, with_settings
 from etude.protocols import Weights
 
 FLOAT32 = float(np.finfo(np.float32).max)

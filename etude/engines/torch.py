@@ -20,7 +20,6 @@ from etude.base.cores import Busy, physical_cores, usable_cores
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import NetworkError
 from etude.base.forks import home_of
-from etude.base.optimizers import Adam
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
@@ -31,6 +30,7 @@ from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, measure
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part, parts_of
 from etude.ops.dispatch import IMPLEMENTATIONS
+from etude.optimizers import Adam
 from etude.protocols import Weights
 
 SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")

@@ -133,9 +133,10 @@ class Actions:
 
 
 def _kind(leaf: Space, space: Space, scaling: ActionScaling) -> NormalisedActions | RawActions | _IntegerActions:
-    if isinstance(leaf, Box):
+    empty = 0 in (leaf.shape or ())
+    if isinstance(leaf, Box) and not empty:
         return scaling(leaf)
-    if isinstance(leaf, Discrete | MultiDiscrete | MultiBinary):
+    if isinstance(leaf, Discrete | MultiDiscrete | MultiBinary) and not empty:
         return _IntegerActions(leaf)
     raise SpaceError(
         f"etude cannot use the action space {describe(space)}; expected Box, Discrete, MultiDiscrete, MultiBinary, or "

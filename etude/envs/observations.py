@@ -358,6 +358,12 @@ _Gatherer = _Leaf | _Dict | _Tuple | _Texts
 
 
 def _gatherer(space: Space, key: str = "") -> _Gatherer:
+    if 0 in (space.shape or ()) or (isinstance(space, Dict | Tuple) and not parts(space)):
+        part = f", in its part {key!r}," if key else ""
+        raise SpaceError(
+            f"The observation space{part} is {describe(space)}, which holds nothing; expected at least one number. "
+            "Leave the part out, or return what there is to see: a constant 0, Box(0, 1, (1,)), where there is nothing."
+        )
     if isinstance(space, Dict):
         return _Dict(space, key)
     if isinstance(space, Tuple):

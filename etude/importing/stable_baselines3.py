@@ -17,13 +17,13 @@ import numpy as np
 from gymnasium.spaces import Box, Discrete
 
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.optimizers import RMSProp
 from etude.base.spaces import Space
 from etude.checkpoint.plain import parse
 from etude.engines.torch_files import read_torch_file
 from etude.importing.model import LOG_STD, POLICY, ImportedModel, Layer, Layers, NamedTensors
 from etude.importing.pickled_arrays import Record, array_of, read_pickled
 from etude.networks.normaliser import CLIP, Moments
+from etude.optimizers import RMSProp
 
 LIBRARY = "Stable-Baselines3"
 LARGEST = {"data": 2**26, "policy.pth": 2**30, "pytorch_variables.pth": 2**20}  # bytes of what is read

@@ -120,6 +120,11 @@ def _files_at(source: str | os.PathLike[str] | Iterable[Any]) -> tuple[str, ...]
             )
         return tuple(system.unstrip_protocol(each) for each in files)
     path = Path(text)
+    if (path / "checkpoints").is_dir() and (path / "config.json").exists():
+        raise DataError(
+            f"{text} is the directory of a run, and no recorded data. Runs are recorded by `etude train --output "
+            f"FOLDER` or by etude.offline.Writer; etude.replayed(etude.load({text!r})) has the episodes of its replay."
+        )
     if path.is_dir() and not minari.is_minari(path):
         entries = sorted(each for each in path.iterdir() if not each.name.startswith("."))
         found = [

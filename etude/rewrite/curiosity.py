@@ -19,7 +19,6 @@ from etude.base import checks, trees
 from etude.base.checks import Stored
 from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam, Optimizer, check_optimizer
 from etude.base.schedules import Linear, all_at, at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.base.spaces import Box, Hybrid, Space, Spaces, zeros
@@ -28,6 +27,7 @@ from etude.config import Config
 from etude.losses.distributions import of_choices
 from etude.networks import Conv, Maker, Mlp, Normaliser, Part, RunningMoments, RunningScale, Spec
 from etude.networks.encoding import fitting_filters, width
+from etude.optimizers import Adam, Optimizer, check_optimizer
 from etude.rewrite.rewriter import Rewriter, RewriterContext, RewriterSpec
 
 ROWS = ("observation", "action", "next_observation")  # of the steps that wait to be learned from

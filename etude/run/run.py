@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import warnings
 from collections.abc import Iterator, Mapping
 from os import PathLike
 from pathlib import Path
@@ -31,6 +32,7 @@ from etude.replay import MixedReplay
 from etude.report.filming import watch
 from etude.report.plots import plot_run
 from etude.report.records import RunHistory
+from etude.report.terminal import EventLines, Progress
 from etude.training.assembly import starting
 from etude.training.assembly.agents import check_collects_steps, check_replay, check_takes_tasks
 from etude.training.assembly.described import check_algorithm, describe
@@ -226,7 +228,8 @@ class Run:
         event. (Algorithms that learn from whole episodes end with the episodes in which they have taken so many.)
 
         callbacks: objects derived from `etude.Callback`, or functions of an event, such as the reporters of
-            `etude.report`; one, or a list of them. What one raises ends the run, after it is saved.
+            `etude.report`; one, or a list of them. What one raises ends the run, after it is saved. Without one that
+            prints warnings of the run, they are Python's.
         evaluate_every, evaluate_episodes, target, save_every: fields of `Schedule`, which come before those of
             `schedule`.
         schedule: when the run evaluates, estimates and saves, and how; see `Schedule`.
@@ -237,12 +240,16 @@ class Run:
         own = {**keywords, "save_every": save_every, **further}
         plan = Schedule.of(schedule, {name: own[name] for name in own if own[name] != DEFAULTS.get(name, ())})
         advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
-        called, event = CallbackList(called_in(as_list(callbacks), self.chief), self), None
+        given = called_in(as_list(callbacks), self.chief)
+        called, event = CallbackList(given, self), None
+        printed = not self.chief or any(isinstance(each, Progress | EventLines) for each in given)
         try:
             with obeying_signals(self.stop, self.loop.request_save), self.loop.guarded():
                 for event in self._begin(steps, plan):
                     self.history(event)
                     called(event)
+                    if isinstance(event, Warned) and not printed:
+                        warnings.warn(event.message, stacklevel=2)
             return event  # type: ignore[return-value]  # the last one is Finished
         except Exception as error:
             called.after_failure(self.loop.save_if_new())
@@ -302,6 +309,11 @@ class Run:
         end = self.step + whole_number(steps)
         check_replay(self._has_replay, "train on")
         self._evaluator.check(schedule)
+        if schedule.save_every is not None and self.directory is None and self.chief:
+            raise ConfigError(
+                f"save_every = {schedule.save_every}, and the run has no directory to save in. Give Run(run_dir=...), "
+                "go on with etude.resume(run_dir), or leave save_every out and call run.save(path)."
+            )
         if schedule.estimate_every is not None and self.chief:
             self._estimator.prepare(EstimateRequest.of(schedule.estimate))
         self.loop.forget_requests()

@@ -14,11 +14,11 @@ from typing import Any, get_args
 import numpy as np
 
 from etude.base.errors import ConfigError
-from etude.base.optimizers import OPTIMIZERS
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
 from etude.checkpoint.config_json import from_json, to_json
 from etude.networks import Spec
+from etude.optimizers import OPTIMIZERS
 
 MOST = 10_000  # points of a grid
 

@@ -10,7 +10,7 @@ from etude.adapt.adaptation import Adaptation, LearningPhase, values_reached
 from etude.adapt.rule import Change
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.optimizers import AdamW
+from etude.optimizers import AdamW
 
 FLOATS = {"learning_rate": 0.01, "gamma": 0.9, "tau": 0.005, "epsilon": 0.1}
 

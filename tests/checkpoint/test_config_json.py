@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from etude.base.errors import ConfigError
-from etude.base.optimizers import Adam, Lion, Optimizer, RMSProp
 from etude.base.schedules import Linear
 from etude.checkpoint.config_json import from_json, to_json
 from etude.networks.specs import Conv, Mlp, Spec
+from etude.optimizers import Adam, Lion, Optimizer, RMSProp
 
 
 class Colour(enum.Enum):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from etude import cli
-from etude.base.optimizers import Adam, Lion
+from etude.optimizers import Adam, Lion
 from etude.tuning.finding import LRSuggestion
 
 FOUND = LRSuggestion(0.0123, "the smoothed loss improves fastest at 0.012.", "loss")

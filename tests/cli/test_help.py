@@ -12,13 +12,13 @@ import pytest
 
 from etude import cli
 from etude.algorithms import ALGORITHMS
-from etude.base.optimizers import OPTIMIZERS
 from etude.cli import board, evolve, export, import_model, looking, resume, runs, serve, train, tune
 from etude.cli.options import Shared, field_comments
 from etude.cli.resume import Resume
 from etude.cli.serve import Serve
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
+from etude.optimizers import OPTIMIZERS
 
 
 def told(command, capsys, monkeypatch, columns=80, more=()):

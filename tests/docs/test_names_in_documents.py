@@ -18,8 +18,8 @@ from etude import cli, networks
 from etude.algorithms import ALGORITHMS
 from etude.base import events
 from etude.base.data import EpisodeEnd, Estimate
-from etude.base.optimizers import OPTIMIZERS
 from etude.estimation.estimators import METHODS, SIMULATION
+from etude.optimizers import OPTIMIZERS
 from etude.report.records import MetricsRecorder
 
 each_page = pytest.mark.parametrize("page", PAGES, ids=name_of)

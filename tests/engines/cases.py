@@ -70,11 +70,11 @@ from etude.algorithms import (
     XQLConfig,
     find,
 )
-from etude.base.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.schedules import Linear, at
 from etude.base.spaces import Box, Dict, Discrete, Hybrid, MultiBinary, MultiDiscrete, Spaces, Tokens, Tuple
 from etude.multi_agent.joint import joined_spaces
 from etude.networks import SimBa, SimBaV2
+from etude.optimizers import SGD, Adam, AdamW, Lion, RMSProp
 from etude.protocols import Explorer
 from etude.training.assembly.agents import multi_agent_for
 from etude.training.assembly.exploration import explorer_for

@@ -13,6 +13,7 @@ from etude.base.errors import EnvironmentFault, NumericalError, SpaceError
 from etude.base.spaces import Hybrid
 from etude.envs import AdaptedEnvironment, LoopEnvironments, NativeEnvironments, make_environment, make_environments
 from etude.envs.actions import Actions, RawActions
+from etude.envs.observations import Observations
 
 ZEROS = np.zeros(2, np.float32)
 
@@ -118,8 +119,8 @@ def test_the_pendulum_gets_its_own_torques():
 
 
 def test_an_action_space_without_numbers_and_choices_is_refused_with_what_to_do():
-    for space in (Text(5), Dict({"say": Text(5), "do": Discrete(2)}), Dict({})):
-        with pytest.raises(SpaceError, match=r"(Text|Dict).*ActionWrapper"):
+    for space in (Text(5), Dict({"say": Text(5), "do": Discrete(2)}), Dict({}), Box(-1, 1, (0,)), MultiDiscrete([])):
+        with pytest.raises(SpaceError, match=r"(Text|Dict|Box|Multi).*ActionWrapper"):
             Actions(space)
 
 
@@ -433,6 +434,11 @@ def test_taxi_is_masked_by_its_info():
 def test_an_unusable_observation_space_is_refused_with_what_to_do():
     with pytest.raises(SpaceError, match="Sequence.*wrapper"):
         looped(Scripted(gym.spaces.Sequence(Discrete(2))))
+    for space in (Box(0, 1, (0,)), Box(0, 255, (3, 0, 3), np.uint8), Dict({}), Tuple(()), MultiDiscrete([])):
+        with pytest.raises(SpaceError, match="observation space is .* holds nothing"):
+            Observations(space)
+    with pytest.raises(SpaceError, match=r"in its part 'arm', is Box\(0,\) float32, which holds nothing"):
+        Observations(Dict({"arm": Box(0, 1, (0,)), "leg": Discrete(2)}))
 
 
 def test_one_environment_gives_what_a_row_of_many_does():

@@ -14,9 +14,9 @@ from saved_models import MODELS, dense, features_of, layer, members, named, natu
 
 import etude  # noqa: E402
 from etude.base.errors import ConfigError  # noqa: E402
-from etude.base.optimizers import RMSProp  # noqa: E402
 from etude.cli import main  # noqa: E402
 from etude.importing import read_model  # noqa: E402
+from etude.optimizers import RMSProp  # noqa: E402
 
 GOLDEN = json.loads((MODELS / "golden.json").read_text())
 ENVIRONMENTS = dict.fromkeys(("ppo", "sac", "td3", "ddpg"), "Pendulum-v1") | dict.fromkeys(

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2] / "etude"
 
 FLOORS = {  # rooms, and modules that stand on another floor than their room
     0: "base",
-    1: "ops protocols",
+    1: "ops optimizers protocols",
     2: "losses multi_agent.joint",
     3: "adapt explore networks replay",
     4: "agent config language offline",
@@ -37,7 +37,7 @@ FLOORS = {  # rooms, and modules that stand on another floor than their room
 }
 FLOOR = {place: floor for floor, places in FLOORS.items() for place in places.split()}
 AXES = {"algorithms", "engines", "explore", "replay", "rollout"}
-LOOSE = {"__init__", "__main__", "agent", "config", "protocols"}  # modules at the top, beside the folders
+LOOSE = {"__init__", "__main__", "agent", "config", "optimizers", "protocols"}  # modules at the top, beside the folders
 FRAMEWORKS = {"torch", "jax", "jaxlib", "keras", "tensorflow", "transformers", "peft"}
 EDGES = {"rich", "tyro", "matplotlib", "tensorboardX", "imageio_ffmpeg", "wandb", "starlette", "uvicorn", "msgpack"}
 DRAWING = {"board", "cli", "report", "serving"}  # where they are imported

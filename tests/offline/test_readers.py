@@ -15,6 +15,7 @@ from recordings import SPACES, dataset, episode
 
 from etude.base.errors import ConfigError, DataError
 from etude.base.spaces import Box, Discrete, Spaces
+from etude.checkpoint.run_directory import RunDirectory
 from etude.cli import main
 from etude.offline import Dataset, Reader, Writer, read, write
 from etude.offline.layout import BLOCK
@@ -265,6 +266,12 @@ def test_etude_data_describes_a_folder_and_names_what_is_damaged(folder, capsys)
     text = capsys.readouterr().out
     assert "24 (24 terminated)" in text and "damaged: " in text and "part-2.parquet" in text
     assert "unfinished: " in text and "ppo-seed1-00000.parquet.partial" in text
+
+
+def test_the_directory_of_a_run_is_no_recorded_data(tmp_path):
+    RunDirectory.create(tmp_path / "run", "run").write_config({})
+    with pytest.raises(DataError, match="run is the directory of a run, and no recorded data. Runs are recorded by"):
+        Reader(str(tmp_path / "run"))
 
 
 # -- damaged and hostile files -----------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from run_worlds import Counted, Failing
 import etude
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Collected, Finished, Learned, Saved, Saving, Warned, WorkerReplaced
+from etude.report import EventLines, Progress
 from etude.training.callbacks import EPISODE, METHODS
 
 PLACES = [{}, {"workers": 2}, {"workers": 2, "overlap": True}]
@@ -36,6 +38,22 @@ for _name in (*METHODS.values(), EPISODE):
 
 def names(noting):
     return [name for name, _ in noting.calls]
+
+
+@pytest.mark.parametrize("callbacks", [(), [Noting()], [print]], ids=["none", "methods", "function"])
+def test_warnings_of_a_run_are_python_s_where_no_reporter_prints_them(callbacks):
+    told = "No gradient step was taken in 4 environment steps"
+    with tiny("CartPole-v1", "ppo") as run, pytest.warns(UserWarning, match=told) as found:
+        run.train(4, callbacks)
+    assert {Path(each.filename) for each in found} == {Path(__file__)}
+
+
+@pytest.mark.parametrize("reporter", [Progress, EventLines])
+def test_a_reporter_that_prints_the_warnings_of_a_run_prints_them_alone(reporter, capsys, recwarn):
+    with tiny("CartPole-v1", "ppo") as run:
+        run.train(4, reporter())
+    assert "No gradient step" in "".join(capsys.readouterr())
+    assert not recwarn.list
 
 
 @pytest.mark.parametrize("settings", PLACES, ids=NAMES)

@@ -31,6 +31,13 @@ def test_a_path_makes_a_run_directory_that_is_closed_with_the_run(kind, tmp_path
     assert list(RunDirectory(path).saved()) == [40, 80]
 
 
+def test_checkpoints_without_a_directory_for_them_are_refused_before_a_step():
+    with tiny() as run:
+        with pytest.raises(ConfigError, match="save_every = 40, and the run has no directory to save in"):
+            run.train(80, save_every=40)
+        assert run.step == 0
+
+
 def test_a_directory_that_holds_a_run_is_not_started_over(tmp_path):
     with tiny(run_dir=tmp_path / "mine") as run:
         run.train(40)

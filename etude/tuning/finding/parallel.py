@@ -17,8 +17,8 @@ from etude.base import checks
 from etude.base.cores import usable_cores
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Collected, Learned
-from etude.base.optimizers import check_optimizer
 from etude.envs.faults import report_of
+from etude.optimizers import check_optimizer
 from etude.run import Run
 from etude.run.copies import described_like, take_weights
 from etude.solo.agent import RL, SessionState

@@ -11,8 +11,8 @@ import etude
 from etude import Mlp, engines, ops
 from etude.algorithms import DQN, PPO, TD3, DQNConfig, PPOConfig, TD3Config
 from etude.base.errors import ConfigError
-from etude.base.optimizers import SGD
 from etude.base.spaces import Discrete, Spaces
+from etude.optimizers import SGD
 from etude.training.assembly.agents import multi_agent_for
 
 SPACES = Spaces(VECTOR, Discrete(3))

@@ -9,11 +9,11 @@ from etude.algorithms import A2C, A3C, ES, A2CConfig, A3CConfig, ESConfig
 from etude.base import trees
 from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
-from etude.base.optimizers import Adam
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.engines.stacked import FromReturns, PerturbedActor, noise_of
 from etude.engines.updates import READ_BY_LOSSES, FromRollouts
+from etude.optimizers import Adam
 from etude.replay import Fitness
 
 SPACES = Spaces(VECTOR, Discrete(3))

@@ -15,9 +15,9 @@ from etude.adapt import Adapt
 from etude.algorithms import DQN, TD3, DQNConfig, PPOConfig, TD3Config
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
-from etude.base.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, RMSProp
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.cli.train import Train, with_hyperparameters
+from etude.optimizers import OPTIMIZERS, SGD, Adam, AdamW, Lion, RMSProp
 
 STEPS = 20
 RATES = np.linspace(1e-2, 2e-3, STEPS)
@@ -54,7 +54,7 @@ def stepped(engine, gradients, settings=None):
 
 
 class ByHand:
-    """One step after the other in float64, from the formulas in the docstrings of `base.optimizers`."""
+    """One step after the other in float64, from the formulas in the docstrings of `etude.optimizers`."""
 
     def __init__(self, optimizer, weights):
         self.of, self.w = optimizer, weights.astype(np.float64)

@@ -17,10 +17,10 @@ from etude.adapt import Adapt
 from etude.algorithms import PPO
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
-from etude.base.optimizers import SGD
 from etude.base.schedules import Linear
 from etude.engines.programs import KEPT, LAST, PROGRAMS
 from etude.networks import Mlp
+from etude.optimizers import SGD
 
 PENALISED = dataclasses.replace(PPO_TINY, objective="penalty", learning_rate=0.01)
 RUNS = {

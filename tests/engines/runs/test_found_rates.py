@@ -9,7 +9,7 @@ from study_worlds import TINY, Pointer
 
 import etude
 from etude.base.errors import ConfigError, EnvironmentFault
-from etude.base.optimizers import SGD, Adam
+from etude.optimizers import SGD, Adam
 from etude.tuning import LRFinder, OptFinder
 
 

@@ -13,8 +13,8 @@ from etude import Mlp
 from etude.algorithms import AWACConfig, BCConfig, CalQLConfig, CQLConfig, IQLConfig, SACConfig, TD3BCConfig, TQCConfig
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.events import Collected, Learned
-from etude.base.optimizers import AdamW
 from etude.networks import SimBa
+from etude.optimizers import AdamW
 from etude.presets import BRO, DROQ, REDQ, RLPD, SIMBA
 from etude.replay import Buffer, MixedReplay
 
