@@ -42,7 +42,9 @@ def declared(config: Any, also: Mapping[str, tuple[tuple[type, ...], str]] = Map
         object.__setattr__(config, field.name, plain(getattr(config, field.name)))
         kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
         kinds, expected = also.get(kind) or _DECLARED.get(kind, ((), ""))
-        if kinds and not isinstance(getattr(config, field.name), kinds):
+        value = getattr(config, field.name)
+        # True is no number here, though it is one to Python: what is loaded tells them apart.
+        if kinds and not (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
             _refuse(config, field.name, expected)
 
 

@@ -250,7 +250,7 @@ def _few_messages() -> Iterator[None]:
                     os.write(2, line)
 
 
-_RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow")}
+_RUNS_ON = {"torch": ("torch",), "keras": ("jax", "tensorflow", "torch")}
 
 
 def _engines_for(network: Any) -> tuple[str, ...] | None:

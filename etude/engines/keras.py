@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from typing import Any
 
@@ -57,19 +58,22 @@ class KerasModule(Part):
     def __init__(self, model: Any, several: bool):
         self.model: Any = model
         self._several = several
-        self._trained = [f"{i}.{v.name}" for i, v in enumerate(model.trainable_variables)]
-        self._others = [f"state{i}.{v.name}" for i, v in enumerate(model.non_trainable_variables)]
-        values = [
-            np.array(keras.ops.convert_to_numpy(v))
-            for v in (*model.trainable_variables, *model.non_trainable_variables)
-        ]
-        self.variables: dict[str, Any] = dict(zip((*self._trained, *self._others), values, strict=True))
-        self.frozen: frozenset[str] = frozenset(self._others)
+        held = {f"{i}.{v.name}": v for i, v in enumerate(model.trainable_variables)}
+        moving = {f"state{i}.{v.name}": v for i, v in enumerate(model.non_trainable_variables)}
+        self._held: dict[str, Any] = held | moving
+        values = {name: np.array(keras.ops.convert_to_numpy(v)) for name, v in self._held.items()}
+        self.variables: dict[str, Any] = values
+        self.frozen: frozenset[str] = frozenset(moving)
 
     def __call__(self, observation: Tree = None) -> Any:
-        trained, others = ([self.variables[name] for name in names] for names in (self._trained, self._others))
-        inputs = list(observation) if self._several else observation
-        outputs, moved = self.model.stateless_call(trained, others, inputs, training=self.training)
-        self.moved: dict[str, Any] = dict(zip(self._others, moved, strict=True))
-        self.variables = {**self.variables, **self.moved}
+        inputs, values = list(observation) if self._several else observation, self.variables
+        where = contextlib.nullcontext()
+        if keras.backend.backend() == "torch":  # where Keras moves all that it reads to a device of its own choice
+            where = keras.device(str(trees.leaves(observation)[0].device))
+        # Not by `stateless_call`, which passes `training` to a `call` that does not take it.
+        with where, keras.StatelessScope([(own, values[name]) for name, own in self._held.items()]) as scope:
+            outputs = self.model(inputs, training=self.training)
+        own = {name: scope.get_current_value(self._held[name]) for name in values if name in self.frozen}
+        self.moved: dict[str, Any] = {name: keras.ops.stop_gradient(value) for name, value in own.items()}
+        self.variables = values | self.moved
         return outputs

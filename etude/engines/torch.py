@@ -29,6 +29,7 @@ from etude.engines.pretrained import pretrained_models
 from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, measured, read_losses, update_of
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part, parts_of
+from etude.networks.specs import framework_of
 from etude.ops.dispatch import IMPLEMENTATIONS
 from etude.optimizers import Adam
 from etude.protocols import Weights
@@ -396,6 +397,10 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
             f"network returned a {type(module).__name__}; the engine torch expects a torch.nn.Module. For a "
             "keras.Model, give engine='jax' or engine='tensorflow'."
         )
+    if framework_of(type(module)) == "keras":  # on Keras's torch backend, where its models are such modules
+        from etude.engines import keras
+
+        return keras.wrap_module(factory, inputs, outputs, seed)
     module.eval()  # or statistics of the batch below would be kept
     with torch.no_grad():
         check_module(module, [_to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)

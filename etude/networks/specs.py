@@ -346,7 +346,7 @@ def feature_count(spec: Mlp | Conv | Recurrent, layers: int | None = None) -> in
 def framework_of(kind: type) -> str | None:
     """The framework that a class of modules belongs to, "torch" or "keras", without importing it; None for others."""
     origins = {base.__module__.split(".")[0] for base in kind.__mro__}
-    return next((name for name in ("torch", "keras") if name in origins), None)
+    return next((name for name in ("keras", "torch") if name in origins), None)
 
 
 def layers_of(spec: Spec) -> Spec:

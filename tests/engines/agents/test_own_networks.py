@@ -116,6 +116,40 @@ def with_dropout_and_statistics(engine_name):
     return make
 
 
+def test_a_keras_model_whose_call_takes_no_training_has_layers_in_the_mode_of_the_loss(engine_name, tmp_path):
+    """Of Keras on each engine, torch among them; in this process alone, where Keras is on the engine."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_BACKEND", engine_name)
+        keras = pytest.importorskip("keras")
+    if keras.backend.backend() != engine_name:
+        pytest.skip(f"Keras is on {keras.backend.backend()} in this process")
+
+    class Critic(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.norm, self.last = keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dense(1)
+
+        def call(self, inputs):
+            return self.last(self.norm(keras.ops.concatenate(inputs, -1)))
+
+    networks = {"network": ActorCritic(Mlp((8,)), Critic), "batch_size": 16, "learning_starts": 32}
+    with etude.Run("td3", "Pendulum-v1", engine=engine_name, learning_rate=0.0, seed=1, **networks) as run:
+        run.train(32)
+        replay, before = run.learner.replay, run.engine.weights()
+        batches = replay.sample(2, 16)
+        run.engine.learn(batches, run.learner.hyper())
+        after, joined = run.engine.weights(), np.concatenate([batches.observation, batches.action], -1)
+        mean, var = (before[f"critic.0.state{i}.moving_{name}"] for i, name in enumerate(("mean", "variance")))
+        for one in joined:
+            mean, var = mean / 2 + one.mean(0) / 2, var / 2 + one.var(0) / 2
+        np.testing.assert_allclose(after["critic.0.state0.moving_mean"], mean, 1e-4, 1e-6)
+        np.testing.assert_allclose(after["critic.0.state1.moving_variance"], var, 1e-4, 1e-6)
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude", config=run.agent.config) as again:
+        assert all(np.array_equal(value, after[name]) for name, value in again.engine.weights().items())
+        again.train(4)
+
+
 def statistics(run, part):
     names = ("running_mean", "running_var", "moving_mean", "moving_variance")
     return [value for name, value in run.engine.weights().items() if name.startswith(part) and name.endswith(names)]
