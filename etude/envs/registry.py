@@ -69,12 +69,6 @@ def imported_by(name: str) -> tuple[Code, ...]:
     return () if ours or _is_known(where, what, found) else found
 
 
-def found_elsewhere(module: str) -> bool:
-    """Whether Python finds a top-level module without a look into the current folder."""
-    spec = _find(module, None)
-    return module in sys.modules or (spec is not None and spec.origin is not None)
-
-
 def _file(where: str) -> tuple[str, ...]:
     try:
         path = Path(where).resolve()
@@ -268,8 +262,9 @@ def _importing(name: str) -> Iterator[None]:
 def _load_module(where: str, name: str) -> ModuleType:
     # A console script does not look in the folder it was started in; `python -m` does. What is found without that
     # folder is imported without it, so that nothing there passes for a dependency that is not installed.
-    if os.getcwd() not in sys.path and not found_elsewhere(where.partition(".")[0]):
-        sys.path.append(os.getcwd())
+    spec = _find(package := where.partition(".")[0], None)
+    if os.getcwd() not in sys.path and package not in sys.modules and (spec is None or spec.origin is None):
+        sys.path.append(os.getcwd())  # nothing else has a module of this name
     with _importing(name):
         try:
             return importlib.import_module(where)

@@ -39,7 +39,7 @@ from etude.training.assembly.described import check_algorithm, describe
 from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
 from etude.training.assembly.parts import run_parts
 from etude.training.assembly.replicas import check_alike, given_directory
-from etude.training.callbacks import CallbackList, Metric, Metrics, as_list, called_in, stopped_by
+from etude.training.callbacks import Callback, CallbackList, Metric, Metrics, as_list, stopped_by
 from etude.training.description import Environment, Execution, RunDescription, advise, forms_of_run
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
@@ -240,7 +240,8 @@ class Run:
         own = {**keywords, "save_every": save_every, **further}
         plan = Schedule.of(schedule, {name: own[name] for name in own if own[name] != DEFAULTS.get(name, ())})
         advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
-        given = called_in(as_list(callbacks), self.chief)
+        # Reporters, functions of an event, are the chief's; a `Callback`, which may change the run, is called in all.
+        given = [each for each in as_list(callbacks) if self.chief or isinstance(each, Callback)]
         called, event = CallbackList(given, self), None
         printed = not self.chief or any(isinstance(each, Progress | EventLines) for each in given)
         try:

@@ -101,12 +101,6 @@ def as_list(callbacks: Any) -> list[Any]:
     return list(callbacks) if several else [callbacks]
 
 
-def called_in(callbacks: Iterable[Any], chief: bool) -> list[Any]:
-    """Those that a process of a run calls: reporters, functions of an event, are the chief's; a `Callback`, which may
-    change the run, is called in all."""
-    return [each for each in callbacks if chief or isinstance(each, Callback)]
-
-
 class CallbackList:
     """Calls the callbacks of a run with events. One that cannot write (OSError: a full disk) costs a warning, once, and
     not the run; one that raises anything else is not called again."""

@@ -55,6 +55,16 @@ def test_a_temperature_of_zero_is_fixed_and_not_learned(config):
         config(temperature=-1.0, learn_temperature=False)
 
 
+def test_true_and_false_are_no_numbers():
+    for made, name in (
+        (lambda: etude.Mlp(noisy=True), "noisy = True; expected a number"),
+        (lambda: DQNConfig(gamma=True), "gamma = True; expected a number"),
+        (lambda: PPOConfig(learning_rate=np.bool_(False)), "learning_rate = .*False.*; expected a number"),
+    ):
+        with pytest.raises(ConfigError, match=name):
+            made()
+
+
 def test_scalars_of_numpy_are_taken_for_numbers_and_kept_in_checkpoints(tmp_path):
     schedule = Linear.through([(np.int64(0), np.float64(1e-3)), (np.int32(64), np.float32(0.5)), (np.int64(96), 0.0)])
     config = PPOConfig(
