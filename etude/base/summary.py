@@ -17,14 +17,11 @@ def table(data: Any) -> str:
     lines: list[tuple[str, ...]] = [_HEAD]
     for field in fields(data):
         if not field.name.startswith("_"):
-            lines += [_line(path, leaf) for path, leaf in _leaves(field.name, getattr(data, field.name))]
+            for path, leaf in trees.items(getattr(data, field.name)):
+                if isinstance(leaf, np.ndarray):
+                    lines.append(_line(f"{field.name}.{path}" if path else field.name, leaf))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
     return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(line, widths, strict=True)).rstrip() for line in lines)
-
-
-def _leaves(name: str, value: Any) -> list[tuple[str, np.ndarray]]:
-    found = [(f"{name}.{path}" if path else name, leaf) for path, leaf in trees.items(value)]
-    return [(path, leaf) for path, leaf in found if isinstance(leaf, np.ndarray)]
 
 
 def _line(name: str, array: np.ndarray) -> tuple[str, ...]:

@@ -102,7 +102,9 @@ class _BoardServer:
 
     async def _told(self, queue: asyncio.Queue[dict[str, Any]]) -> AsyncIterator[str]:
         try:
-            yield _event(await self.reading(self._everything))
+            yield _event(
+                await self.reading(lambda: self._news_of(list(self.board.runs.values()), []) | {"whole": True})
+            )
             while not self.ending():
                 try:
                     yield _event(await asyncio.wait_for(queue.get(), IDLE))
@@ -121,9 +123,6 @@ class _BoardServer:
                     with suppress(asyncio.QueueFull):  # nobody reads: its connection is about to be closed
                         queue.put_nowait(news)
             await asyncio.sleep(max(self.limits.every, 20 * (time.monotonic() - began)))
-
-    def _everything(self) -> dict[str, Any]:
-        return self._news_of(list(self.board.runs.values()), []) | {"whole": True}
 
     def _news(self) -> dict[str, Any] | None:
         changed, gone = self.board.poll()

@@ -72,7 +72,11 @@ def present_state(state: Any) -> Any:
         renamed[component] = _with_samples(renamed[component])
     if isinstance(rollout := renamed.get("rollout"), Mapping):
         renamed["rollout"] = _present_rollout(rollout)
-        if _is_recurrent(renamed["rollout"]):
+        # Of agents with a state: extras of other rollouts are those of their explorers.
+        environments = renamed["rollout"].get("environments")
+        kept = environments.values() if isinstance(environments, Mapping) else ()
+        states = [one.get("recurrent_state") for one in kept if isinstance(one, Mapping)]
+        if any(isinstance(state, np.ndarray) and state.size > 0 for state in states):
             steps = {"replay", "rollout"} & renamed.keys()
             renamed |= {component: _with_present_extras(renamed[component]) for component in steps}
     if "engine" in state:
@@ -144,14 +148,6 @@ def _present_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
             for number, one in environments.items()
         }
     return renamed
-
-
-def _is_recurrent(rollout: Mapping[str, Any]) -> bool:
-    """Whether a rollout keeps the states of an agent. Extras of other rollouts are those of their explorers."""
-    environments = rollout.get("environments")
-    kept = environments.values() if isinstance(environments, Mapping) else ()
-    states = [one.get("recurrent_state") for one in kept if isinstance(one, Mapping)]
-    return any(isinstance(state, np.ndarray) and state.size > 0 for state in states)
 
 
 def _with_present_extras(value: Any) -> Any:

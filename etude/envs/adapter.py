@@ -81,7 +81,11 @@ class AdaptedEnvironment:
     def reset(self, seed: int | None = None) -> Tree:
         """Start an episode; returns its first observation, without a batch axis."""
         self._where = FaultLocation(self.name, 0, self._where.episode + 1, 0, seed, self._task)
-        return self._observe(*self._raw_reset(seed))
+        observation, info = self._raw_reset(seed)
+        try:
+            return trees.rows(self._layout.observations.gather([observation], [info]), 0)
+        except Mismatch as problem:
+            raise self._where.mismatch(problem) from None
 
     def step(self, action: np.ndarray | int) -> tuple[Tree, float, bool, bool, dict[str, Any]]:
         """One step with an action of `spaces.action`, without a batch axis. The reward is what the episode is scored
@@ -134,12 +138,6 @@ class AdaptedEnvironment:
         except RAISED as problem:
             raise self._where.raised(problem) from cause_of(problem)
         return check_reset(result, self._where)
-
-    def _observe(self, observation: Any, info: dict[str, Any]) -> Tree:
-        try:
-            return trees.rows(self._layout.observations.gather([observation], [info]), 0)
-        except Mismatch as problem:
-            raise self._where.mismatch(problem) from None
 
 
 _NO_INFO = "act: this environment gives its action mask in the info; pass that, too: run.act(observation, info)."

@@ -183,13 +183,7 @@ class ByAgent:
         ]
         _check_alike(choices, "ByAgent", rows=True)
         extras = {name: np.stack([choice.extras[name] for choice in choices], 1) for name in choices[0].extras}
-        return Choice(self._joined([choice.action for choice in choices]), extras)
-
-    @property
-    def _explorers(self) -> tuple[Explorer, ...]:
-        return self.explorers  # type: ignore[return-value]
-
-    def _joined(self, actions: list[np.ndarray]) -> np.ndarray:
+        actions = [choice.action for choice in choices]
         n = len(actions[0])
         for i, (action, space) in enumerate(zip(actions, self.spaces, strict=True)):
             shape, kinds = (n, *(space.shape or ())), "f" if isinstance(space, Box) else "iu"
@@ -199,7 +193,11 @@ class ByAgent:
                     f"for agent {i}, whose actions are {describe_space(space)}: expected {list(shape)}. Give that "
                     "agent an explorer for such actions, or a network with as many outputs."
                 )
-        return join_actions(actions, self.spaces)
+        return Choice(join_actions(actions, self.spaces), extras)
+
+    @property
+    def _explorers(self) -> tuple[Explorer, ...]:
+        return self.explorers  # type: ignore[return-value]
 
 
 def _slices(widths: list[int]) -> tuple[slice, ...]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -45,25 +45,10 @@ class _ShardFile(Protocol):
         """Complete the file. about: all that is known of it, as plain data."""
 
 
-class _ShardFormat(NamedTuple):
-    """How shards of one format are made, from (path, spaces, compression, what is known before, size in bytes)."""
-
-    make: Callable[[Path, Spaces, str, dict[str, Any], int], _ShardFile]
-    suffix: str
-    compressions: tuple[str, ...]  # the default first
-
-
-def _of_any_size(make: Callable[[Path, Spaces, str, dict[str, Any]], _ShardFile]) -> Callable[..., _ShardFile]:
-    """For formats that write alike whatever the size of a shard."""
-    return lambda path, spaces, compression, about, size: make(path, spaces, compression, about)
-
-
-SHARD_FORMATS = {
-    "parquet": _ShardFormat(_of_any_size(ParquetShard), ".parquet", ParquetShard.COMPRESSIONS),
-    "hdf5": _ShardFormat(Hdf5Shard, ".h5", Hdf5Shard.COMPRESSIONS),
-    "jsonl": _ShardFormat(_of_any_size(JsonLinesShard), ".jsonl", JsonLinesShard.COMPRESSIONS),
-    "minari": _ShardFormat(_of_any_size(MinariShard), "-v0", MinariShard.COMPRESSIONS),
-}
+SHARD_FORMATS: dict[str, tuple[Any, str]] = {  # the class of shards, and how their names end
+    "parquet": (ParquetShard, ".parquet"), "hdf5": (Hdf5Shard, ".h5"), "jsonl": (JsonLinesShard, ".jsonl"),
+    "minari": (MinariShard, "-v0"),
+}  # fmt: skip
 
 
 class _ShardWriter:
@@ -205,8 +190,8 @@ class Writer:
     ):
         if format not in SHARD_FORMATS:
             raise ConfigError(f"format = {format!r}; expected {', '.join(SHARD_FORMATS)}.")
-        self._format = SHARD_FORMATS[format]
-        known = self._format.compressions
+        self._shard, suffix = SHARD_FORMATS[format]
+        known = self._shard.COMPRESSIONS  # the default first
         if compression is not None and compression not in known:
             raise ConfigError(f"compression = {compression!r}; {format} takes {', '.join(known)}.")
         if not isinstance(max_bytes, int) or max_bytes < SMALLEST_SHARD:
@@ -216,7 +201,7 @@ class Writer:
         self.folder: Path = Path(folder)
         self._max_bytes, self._name = max_bytes, name
         self._compression = compression or known[0]
-        self._suffix = ".jsonl.gz" if (format, compression) == ("jsonl", "gzip") else self._format.suffix
+        self._suffix = ".jsonl.gz" if (format, compression) == ("jsonl", "gzip") else suffix
         self._columns = None if columns is None else frozenset(columns)
         self._log_prob = self._columns is None or LOG_PROB in self._columns
         self._block = min(max(SMALLEST, max_bytes // SHARE), LARGEST)
@@ -333,7 +318,8 @@ class Writer:
         self._name = self._name or "episodes"
         about = {**describe_recording(environment, spaces), "recording": self._name}
         self._about = about if run is None else {**about, "run": run}
-        self._make = lambda path, about: self._format.make(path, spaces, self._compression, about, self._max_bytes)
+        sized = {"size": self._max_bytes} if self._shard is Hdf5Shard else {}  # others write alike, whatever the size
+        self._make = lambda path, about: self._shard(path, spaces, self._compression, about, **sized)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

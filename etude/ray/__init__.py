@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from etude.base.errors import ConfigError, needing
 from etude.base.events import Evaluated, Warned
+from etude.base.schedules import plain
 from etude.report.records import MetricsRecorder, scalars
 from etude.run import Run, load
 from etude.training.description import ARGUMENTS, RunDescription
@@ -50,7 +49,7 @@ class Trainable(tune.Trainable):
     def setup(self, config: dict[str, Any]) -> None:
         """Check the config of the trial. The run is made by the first step, or loaded."""
         self._run: Run | None = None
-        given = {name: _plain(value) for name, value in config.items()}
+        given = {name: plain(value) for name, value in config.items()}  # Tune gives scalars of NumPy
         algorithm, env = given.pop("algorithm", None), given.pop("env", None)
         if algorithm is None or env is None:
             raise ConfigError(
@@ -124,8 +123,3 @@ def _plan(made: RunDescription, seed: Any, given: Mapping[str, Any]) -> StudyPla
         raise ConfigError("The config of a trial has no steps, and there is no preset. Give them: steps=100_000.")
     every = evaluate_every(steps) if type(steps) is int and steps > 0 else 1
     return StudyPlan(**{"evaluate_every": every, **given, "steps": steps, "configurations": 1, "seeds": (seed,)})
-
-
-def _plain(value: Any) -> Any:
-    """Samplers and schedulers of Tune give scalars of NumPy."""
-    return value.item() if isinstance(value, np.generic) else value

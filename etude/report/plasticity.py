@@ -63,7 +63,9 @@ class Plasticity(Callback):
         values, found = learner.engine.weights(), dict[str, float]()
         inputs: Inputs = {}
         if isinstance(batches, Batch) and in_numpy(layout):
-            inputs = layer_inputs(layout, values, self._sample(batches, learner.agent.config.example_length))
+            n = max(1, self.rows // learner.agent.config.example_length)  # the first rows of batches [k, B, ...]
+            sample = ActivationSample(None, batches.map(lambda leaf: trees.flat(leaf)[:n]))
+            inputs = layer_inputs(layout, values, sample)
         for name, part in layout.parts.items():
             trained = [values[f"{name}.{v}"] for v in part.variables if v not in part.frozen]
             if not any(x.ndim > 1 for x in trained):  # no network, or a target network
@@ -80,11 +82,6 @@ class Plasticity(Callback):
             if ranks:
                 found[f"{name}_effective_rank"] = float(np.mean(ranks))
         return found
-
-    def _sample(self, batches: Batch, length: int) -> ActivationSample:
-        """The first rows of batches [k, B, ...]."""
-        n = max(1, self.rows // length)
-        return ActivationSample(None, batches.map(lambda leaf: trees.flat(leaf)[:n]))
 
     def _rank(self, features: np.ndarray) -> float:
         if not np.isfinite(features).all():

@@ -121,7 +121,10 @@ class IntrinsicReward(Rewriter):
     def __call__(self, steps: Steps) -> Steps:
         times, n = steps.shape
         rows = {"observation": steps.observation, "action": steps.action, "next_observation": steps.next_observations()}
-        self._follow(rows["next_observation"])
+        if self._moments is not None:
+            self._moments.update(rows["next_observation"])
+            name = self._engine.layout.normaliser
+            self._engine.load({f"{name}.{key}": value for key, value in self._moments.values().items()})
         flat = {name: trees.flat(tree) for name, tree in rows.items()}
         reward = self._rewards(steps, flat)
         self._scale.update(reward, np.zeros((times, n), bool), steps.columns, self._settings.gamma)
@@ -132,14 +135,6 @@ class IntrinsicReward(Rewriter):
         self._metrics[f"{self._name}_reward"] = float(added.mean())
         self._learn(flat)
         return replace(steps, reward=steps.reward + added)
-
-    def _follow(self, observation: Tree) -> None:
-        """Take observations [T, N, ...] into the normaliser."""
-        if self._moments is None:
-            return
-        self._moments.update(observation)
-        name = self._engine.layout.normaliser
-        self._engine.load({f"{name}.{key}": value for key, value in self._moments.values().items()})
 
     def _rewards(self, steps: Steps, rows: dict[str, Tree]) -> np.ndarray:
         """The intrinsic rewards of steps [T, N], from their rows [T * N, ...]."""
@@ -162,16 +157,14 @@ class IntrinsicReward(Rewriter):
         waiting = {name: trees.concatenate([self._waiting[name], rows[name]]) for name in ROWS}
         steps = len(waiting["action"]) // size
         for chosen in self._generator.permutation(steps * size).reshape(steps, size) if steps else ():
+            layout = self._engine.layout
             update = self._engine.learn(
-                _batch({name: trees.rows(waiting[name], chosen) for name in ROWS}), self._hyper()
+                _batch({name: trees.rows(waiting[name], chosen) for name in ROWS}),
+                all_at(layout.agent.config, layout.hyper, *self._now),
             )
             found = {**update.losses, **update.metrics}
             self._metrics |= {f"{self._name}_{name}": value for name, value in found.items()}
         self._waiting = {name: trees.map(lambda leaf: leaf[steps * size :].copy(), waiting[name]) for name in ROWS}
-
-    def _hyper(self) -> dict[str, float]:
-        layout = self._engine.layout
-        return all_at(layout.agent.config, layout.hyper, *self._now)
 
     def _none(self, rows: int = 0) -> dict[str, Tree]:
         observation = zeros(self._spaces.observation, rows)

@@ -96,23 +96,19 @@ class _ServedPolicy(PolicyServer):
 
     def _parsed(self, name: str, kind: str, body: dict[str, Any], reward: float) -> Post:
         post = super()._parsed(name, kind, body, reward)  # which refuses what does not fit
-        if post.kind == "act":
-            post.observation = {**self._arrays(body), "reward": np.array([reward], np.float32)}
+        if post.kind == "act":  # by the names of the policy's inputs
+            observation, found = http.value_of(self._policy.source, body.get("observation"), "observation"), {}
+            for each in self._policy.observed:
+                if each.path is None:
+                    mask = body.get(ACTION_MASK)
+                    value = np.ones(each.shape, bool) if mask is None else http.array(mask, ACTION_MASK) != 0
+                else:
+                    value = observation
+                    for key in each.path:
+                        value = value[key]
+                found[each.name] = np.asarray(value, each.dtype).reshape(1, *each.shape)
+            post.observation = {**found, "reward": np.array([reward], np.float32)}
         return post
-
-    def _arrays(self, body: dict[str, Any]) -> dict[str, np.ndarray]:
-        """An observation [1, ...] by the names of the policy's inputs."""
-        observation, found = http.value_of(self._policy.source, body.get("observation"), "observation"), {}
-        for each in self._policy.observed:
-            if each.path is None:
-                mask = body.get(ACTION_MASK)
-                value = np.ones(each.shape, bool) if mask is None else http.array(mask, ACTION_MASK) != 0
-            else:
-                value = observation
-                for key in each.path:
-                    value = value[key]
-            found[each.name] = np.asarray(value, each.dtype).reshape(1, *each.shape)
-        return found
 
     def _answer(self, posts: list[Post]) -> bool:
         """Answer all that came in together. See `PolicyServer.serve`."""

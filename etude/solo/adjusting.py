@@ -191,7 +191,9 @@ class Adjuster:
         key = f"{signal} {knob.name}"
         self._average[key] = average = smoothed(self._average.get(key), value, smooth)
         target = self._target.setdefault(key, average) if target is None else target
-        before, at = knob.read(), self._at(knob)
+        before, at = knob.read(), self._position.get(knob.name)
+        if at is None or at.value != before:  # the user has put it elsewhere since
+            at = self._position[knob.name] = Position(before, value=before)
         if knob.like == "batch_size":
             change = self._of_batch(change, int(at.given))
         if not change.movable(at.given):
@@ -219,14 +221,6 @@ class Adjuster:
         parts = given // replicas
         least = given // (parts & -parts)  # halved until the part of a replica is odd
         return dataclasses.replace(change, low=max(least, given / 4 if low is None else low), high=max(least, high))
-
-    def _at(self, knob: Knob) -> Position:
-        """Where a hyperparameter is; from where the user has put it since, if that is elsewhere."""
-        now = knob.read()
-        held = self._position.get(knob.name)
-        if held is None or held.value != now:
-            held = self._position[knob.name] = Position(now, value=now)
-        return held
 
     def _unchanged(self, signal: str, reason: str, knob: Knob) -> Adjusted | None:
         """The event of a hyperparameter that stays, once for each reason."""

@@ -381,7 +381,7 @@ def _playing(
     described = environments.describe()
     environment = environments.single(render_mode)
     try:
-        agents = None if described.agents is None else len(described.agents.names)
+        agents = None if described.agents is None else len(described.agents)
         engine: Any = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
         explorer = best_actions(described)
         if learns_rewards(agent, agent._session_state.settings):
@@ -395,4 +395,4 @@ def best_actions(described: EnvironmentDescription) -> Explorer:
     """The best of values or probabilities where actions are discrete; what the agent returns where they are not."""
     discrete = isinstance(described.spaces.action, Discrete | MultiDiscrete)
     one: Explorer = Greedy() if discrete else AsIs()
-    return one if described.agents is None else ByAgent([one], described.agents.actions)
+    return one if described.agents is None else ByAgent([one], tuple(described.agents.values()))

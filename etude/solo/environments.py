@@ -133,11 +133,7 @@ def _as_space(space: Any, what: str = "The space") -> Space:
 RewardDone = Callable[[np.ndarray, np.ndarray], tuple[Any, Any]]  # rewards, terminated [agents] -> one reward, one done
 
 
-class AgentsInOrder(NamedTuple):
-    """The agents of one environment, in the order of its `possible_agents`. actions: all Discrete, or all Box."""
-
-    names: tuple[Any, ...]
-    actions: tuple[Any, ...]
+AgentActions = dict[Any, Any]  # by agent, in the order of `possible_agents`: action spaces, all Discrete or all Box
 
 
 class ParallelAgentsEnvironment(JoinedAgents):
@@ -147,8 +143,8 @@ class ParallelAgentsEnvironment(JoinedAgents):
     def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None = None):
         own = tuple(env.possible_agents)
         refuse_nobody(env, own)
-        self.agents: AgentsInOrder = AgentsInOrder(own, tuple(map(env.action_space, own)))
-        spaces, names = self.agents.actions, tuple(map(str, own))
+        self.agents: AgentActions = {agent: env.action_space(agent) for agent in own}
+        spaces, names = self.agents.values(), tuple(map(str, own))
         if {type(space) for space in spaces} not in ({Discrete}, {Box}):
             each = ", ".join(f"{name}: {describe(space)}" for name, space in zip(names, spaces, strict=True))
             raise SpaceError(
@@ -260,13 +256,13 @@ class WrappedEnvironment(NamedTuple):
     """One environment behind Gymnasium's interface, its agents if it has several, and what to tell the user."""
 
     env: gym.Env[Any, Any]
-    agents: AgentsInOrder | None = None
+    agents: AgentActions | None = None
     note: str = ""
 
     @property
     def rewards(self) -> Rewards:
         """The layout of its rewards."""
-        return Rewards() if self.agents is None else MultiAgentRewards(self.agents.names)
+        return Rewards() if self.agents is None else MultiAgentRewards(tuple(self.agents))
 
     @staticmethod
     def of(env: Any, name: str, reward_done: RewardDone | None) -> WrappedEnvironment:
@@ -337,7 +333,7 @@ class EnvironmentDescription(NamedTuple):
 
     name: str
     spaces: Spaces  # as the agent sees them
-    agents: AgentsInOrder | None  # where there are several agents
+    agents: AgentActions | None  # where there are several agents
     notes: tuple[str, ...]  # to warn the user of, once
 
 

@@ -43,18 +43,7 @@ def save(agent: Any, path: str | Path) -> None:
 def restore(agent: Any, path: str | Path) -> None:
     """Load what `save` wrote: the networks and numbers at once, the rest when `train` is called."""
     state = present_agent(checkpoint.read(Path(path), expect={"agent", "training"}), weights(agent))
-    _check(state, agent)
-    load_weights(agent, state["agent"]["weights"])
-    take_numbers(agent, state["agent"].get("numbers", {}))
-    own = agent._session_state
-    own.history = History(**state["agent"]["history"])
-    own.session, own.key, own.pending = None, None, state["training"]
-
-
-def _check(state: dict[str, Any], agent: Any) -> None:
-    """Raise CheckpointError where this is not what `save` wrote of such an agent. A session checks the rest: see
-    `Session.restore`."""
-    stored = Stored(state, "").fields(("agent", "training"))
+    stored = Stored(state, "").fields(("agent", "training"))  # a session checks the rest: see `Session.restore`
     saved = stored["agent"].fields(("kind", "class", "weights", "history"), ("numbers",))
     saved["weights"].like(weights(agent))
     history = saved["history"].fields(("losses", "rewards", "seconds"), ("best", "files"))
@@ -71,6 +60,11 @@ def _check(state: dict[str, Any], agent: Any) -> None:
         number.number()
     if stored["training"].value is not None:
         stored["training"].table()
+    load_weights(agent, state["agent"]["weights"])
+    take_numbers(agent, state["agent"].get("numbers", {}))
+    own = agent._session_state
+    own.history = History(**state["agent"]["history"])
+    own.session, own.key, own.pending = None, None, state["training"]
 
 
 class OptimizerCopy(NamedTuple):

@@ -216,7 +216,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
             "off, or give another environment."
         )
     if described.agents is not None and not settings.MARL:
-        raise ConfigError(f"{described.name} has several agents: {described.agents.names}. Say set(..., MARL=True).")
+        raise ConfigError(f"{described.name} has several agents: {(*described.agents,)}. Say set(..., MARL=True).")
     check_networks(agent, warn)
     learned, regime = learns_rewards(agent, settings), regime_of(settings)
     gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
@@ -224,7 +224,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     replicas = engines.strategy_replicas(key.strategy)
     if replicas is not None:
         replicas.check_batch(settings.batch)
-    arguments, several = LossArguments(convert, gamma), None if agents is None else len(agents.names)
+    arguments, several = LossArguments(convert, gamma), None if agents is None else len(agents)
     acts_on = conversion_for(spaces.observation)
     engine = make_engine(
         agent, list(key.optimizers),
@@ -266,7 +266,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     learner.policies = policies
     explorer: Explorer = Each(tuple(policies)) if len(policies) > 1 else policies[0]
     if agents is not None:
-        explorer = ByAgent(policies, agents.actions)
+        explorer = ByAgent(policies, tuple(agents.values()))
     if learned:
         explorer = RewardInputsExplorer(explorer)
     adjuster = Adjuster(agent, learner, generator(seed, "adjust"), 1 if replicas is None else replicas.count)

@@ -76,21 +76,18 @@ class Journal:
         self.lines: list[dict[str, Any]] = []  # that were there
         self._file: io.FileIO | None = None
         try:
-            self._open()
+            new = not self.path.exists()
+            if not new:
+                self.lines, whole = read_lines(self.path)
+            descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+            self._file = io.FileIO(descriptor, "r+")
+            if not new:
+                self._file.truncate(whole)
+            self._file.seek(0, os.SEEK_END)
+            sync_directory(self.path.parent)
         except BaseException:
             self._lock.release()
             raise
-
-    def _open(self) -> None:
-        new = not self.path.exists()
-        if not new:
-            self.lines, whole = read_lines(self.path)
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-        self._file = io.FileIO(descriptor, "r+")
-        if not new:
-            self._file.truncate(whole)
-        self._file.seek(0, os.SEEK_END)
-        sync_directory(self.path.parent)
 
     def append(self, line: dict[str, Any]) -> None:
         """Write a line, durably. CheckpointError where that fails; the journal is then as it was."""

@@ -121,7 +121,16 @@ def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:
 def write_results(results: Sequence[Result], folder: Path, name: str) -> list[Path]:
     """Write the table and the pictures; returns the paths of those that there is something to show in. name: of the
     study."""
-    paths = [_written(_tried(results), folder / RESULTS)]
+    tried = _tried(results)
+    names = list(tried[0].values) if tried else []
+    rows: list[list[Any]] = [["rank", *names, "score", "low", "high", "seeds", "steps", "status", "directories"]]
+    for rank, each in enumerate(tried, 1):
+        seeds = " ".join(str(trial.genome.seed) for trial in each.trials)
+        runs = " ".join(directory.name for directory in each.directories)
+        rows.append(
+            [rank, *each.values.values(), each.score, each.low, each.high, seeds, each.steps, each.status, runs]
+        )
+    paths = [write_csv(folder / RESULTS, rows)]
     for file, draw in pictures(results, name).items():
         draw(folder / file)
         paths.append(folder / file)
@@ -144,18 +153,6 @@ def pictures(results: Sequence[Result], name: str) -> dict[str, Callable[[Path],
 
 def _tried(results: Sequence[Result]) -> list[Result]:
     return [result for result in results if any(trial.scores for trial in result.trials) or result.status == "failed"]
-
-
-def _written(results: Sequence[Result], path: Path) -> Path:
-    names = list(results[0].values) if results else []
-    rows: list[list[Any]] = [["rank", *names, "score", "low", "high", "seeds", "steps", "status", "directories"]]
-    for rank, each in enumerate(results, 1):
-        seeds = " ".join(str(trial.genome.seed) for trial in each.trials)
-        runs = " ".join(directory.name for directory in each.directories)
-        rows.append(
-            [rank, *each.values.values(), each.score, each.low, each.high, seeds, each.steps, each.status, runs]
-        )
-    return write_csv(path, rows)
 
 
 def write_csv(path: Path, rows: Iterable[Sequence[Any]]) -> Path:

@@ -348,11 +348,8 @@ def _told(optuna: Any, state: StudyState, each: Configuration, distributions: Ma
     """A configuration as a trial of Optuna."""
     values = state.space.values(each.trials[0].genome.config)
     params = {name: _index(state, name, value) for name, value in values.items()}
-    if each.failed:
-        return optuna.trial.create_trial(
-            params=params, distributions=dict(distributions), state=optuna.trial.TrialState.FAIL
-        )
-    return optuna.trial.create_trial(params=params, distributions=dict(distributions), value=each.score())
+    outcome = {"state": optuna.trial.TrialState.FAIL} if each.failed else {"value": each.score()}
+    return optuna.trial.create_trial(params=params, distributions=dict(distributions), **outcome)
 
 
 def _distribution(optuna: Any, state: StudyState, name: str) -> Any:

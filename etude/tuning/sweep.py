@@ -106,14 +106,13 @@ class SweepResult:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """(header, a row for each seed, the best one first)."""
-        ranked = sorted(self.seeds, key=lambda seed: -self.returns.get(seed, -np.inf))
-        return ["seed", "return", "step", "status"], [self._row(seed) for seed in ranked]
-
-    def _row(self, seed: int) -> list[str]:
-        step = max(RunDirectory(self.directory(seed)).saved(), default=0)
-        value = f"{self.returns[seed]:.4g}" if seed in self.returns else "-"
-        status = "failed" if seed in self.failed else "finished" if step >= self.steps else "unfinished"
-        return [str(seed), value, f"{step:,}", status]
+        rows = []
+        for seed in sorted(self.seeds, key=lambda seed: -self.returns.get(seed, -np.inf)):
+            step = max(RunDirectory(self.directory(seed)).saved(), default=0)
+            value = f"{self.returns[seed]:.4g}" if seed in self.returns else "-"
+            status = "failed" if seed in self.failed else "finished" if step >= self.steps else "unfinished"
+            rows.append([str(seed), value, f"{step:,}", status])
+        return ["seed", "return", "step", "status"], rows
 
     def summary(self) -> str:
         """The seeds in a line."""
@@ -208,7 +207,10 @@ class Sweep(ManyRuns):
         self._schedule = {
             name: getattr(schedule, name) for name in ("evaluate_every", "evaluate_episodes", "save_every")
         }
-        count = _processes(processes, len(self.seeds), made.execution.device)
+        if processes is None:
+            processes = 1 if made.execution.device.startswith("cuda") else usable_cores()
+        checks.whole_number("processes", processes, of=", or None")
+        count = min(processes, len(self.seeds))
         self._at_most = count if executor is None else len(self.seeds)  # groups of seeds
         self._groups: tuple[tuple[int, ...], ...] = ()
         self._waiting: list[int] = []  # numbers of groups
@@ -330,13 +332,6 @@ def _described(algorithm: Any, env: Any, further: dict[str, Any]) -> RunDescript
             "it out, and give seeds= and folder=."
         )
     return described_trials(algorithm, env, further)
-
-
-def _processes(asked: int | None, seeds: int, device: str) -> int:
-    if asked is None:
-        return min(1 if device.startswith("cuda") else usable_cores(), seeds)
-    checks.whole_number("processes", asked, of=", or None")
-    return min(asked, seeds)
 
 
 def _divided(seeds: list[int], groups: int) -> tuple[tuple[int, ...], ...]:

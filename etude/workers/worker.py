@@ -50,7 +50,12 @@ def main(
     if sys.platform != "win32":
         os.setsid()  # a group of its own: what environments start ends with it
     _die_with_parent()
-    _write_stacks_to(stacks)
+    faulthandler.enable(stacks.fileno())  # on a crash, and when the parent asks, it writes where every thread is
+    answer_requests()
+    if sys.platform != "win32":
+        os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
+        faulthandler.register(signal.SIGUSR1, stacks.fileno())
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])
     channel = PipeChannel(connection, notifications, stamp)
     try:
         job = pickle.loads(connection.recv_bytes())
@@ -154,13 +159,3 @@ def _leave_to_the_parent() -> None:
     for name in GROUP_SIGNALS:
         if hasattr(signal, name) and name != "SIGUSR1":  # which writes stacks
             signal.signal(getattr(signal, name), obey)
-
-
-def _write_stacks_to(stacks: Connection) -> None:
-    """On a crash, and when the parent asks, write where in the code every thread is."""
-    faulthandler.enable(stacks.fileno())
-    answer_requests()
-    if sys.platform != "win32":
-        os.set_blocking(stacks.fileno(), False)  # asked by others again and again, it must not wait for a reader
-        faulthandler.register(signal.SIGUSR1, stacks.fileno())
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, [getattr(signal, name) for name in GROUP_SIGNALS])

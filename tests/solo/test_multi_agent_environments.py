@@ -37,7 +37,7 @@ def test_observations_are_a_tuple_in_the_order_of_possible_agents_beside_who_has
     observation = made.reset()
     assert [agent[:, 1].tolist() for agent in observation["agents"]] == [[0, 0], [1, 1]]
     assert observation["terminated"].tolist() == observation["truncated"].tolist() == [[0, 0], [0, 0]]
-    assert UserEnvironments.of(relay(), 0).describe().agents.names == ("b", "a")
+    assert list(UserEnvironments.of(relay(), 0).describe().agents) == ["b", "a"]
 
 
 def test_discrete_agents_act_together_as_one_multi_discrete():
@@ -292,7 +292,7 @@ def test_tasks_of_mpe_work_as_they_are(name, continuous):
     module = importlib.import_module(f"mpe2.{name}")
     env = module.parallel_env(continuous_actions=continuous)
     given = UserEnvironments.of(env, 1)
-    assert given.describe().agents.names == tuple(env.possible_agents)
+    assert list(given.describe().agents) == env.possible_agents
     made = given([0, 1])  # the second is a copy of the instance
     space, rng = made.spaces.action, np.random.default_rng(0)
     observation, ends = made.reset(), 0

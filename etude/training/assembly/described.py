@@ -327,7 +327,13 @@ def agents_for(made: RunDescription, spaces: Spaces) -> tuple[str, Agent]:
         raise ConfigError(f"The policies {', '.join(map(str, algorithm))} are for several agents; here is one.")
     given = Policies.given(policies)
     driven = given.driven(spaces.agents)
-    _check_names(algorithm, driven)
+    if missing := [policy for policy in driven if policy not in algorithm]:
+        raise ConfigError(
+            f"There is no policy {missing[0]!r}, which is to drive {', '.join(driven[missing[0]])}; there are "
+            f"{', '.join(map(str, algorithm))}. Give policies= a dict from each agent to one of them."
+        )
+    if unused := [policy for policy in algorithm if policy not in driven]:
+        raise ConfigError(f"The policy {unused[0]!r} drives no agent. Name it in policies=, or leave it out.")
     members = {}
     for policy, subset in subsets_of(spaces, given).items():
         own = Policies(dict.fromkeys(driven[policy], policy), given.identity)
@@ -339,16 +345,6 @@ def agents_for(made: RunDescription, spaces: Spaces) -> tuple[str, Agent]:
     learners = [policy for policy, member in members.items() if member.kind == LEARNER]
     found = PolicyAgents(spaces, given, members, LearningTurns(train_only, learners), PolicyLearning())
     return ", ".join(f"{policy}: {member.algorithm}" for policy, member in members.items()), found
-
-
-def _check_names(given: Mapping[Any, Any], driven: Mapping[str, tuple[str, ...]]) -> None:
-    if missing := [policy for policy in driven if policy not in given]:
-        raise ConfigError(
-            f"There is no policy {missing[0]!r}, which is to drive {', '.join(driven[missing[0]])}; there are "
-            f"{', '.join(map(str, given))}. Give policies= a dict from each agent to one of them."
-        )
-    if unused := [policy for policy in given if policy not in driven]:
-        raise ConfigError(f"The policy {unused[0]!r} drives no agent. Name it in policies=, or leave it out.")
 
 
 def _copied(policy: str, given: Mapping[str, Any]) -> Any:
@@ -395,7 +391,14 @@ def _read_frozen(frozen: Frozen, policy: str, spaces: Spaces) -> FrozenAgent:
     names: dict[str | None, tuple[str, ...]] = {None: ()} if plain is None else {}
     for name, of in ({} if plain is None else plain["of"]).items():
         names[of] = (*names.get(of, ()), name)
-    source = _chosen(frozen, path, names, described.get("learners"))
+    learners = described.get("learners")
+    known = [name for name in names if learners is None or learners.get(name, {}).get("kind") in (LEARNER, FROZEN)]
+    source = known[0] if frozen.policy is None and len(known) == 1 else frozen.policy
+    if source not in known:
+        raise ConfigError(
+            f"Frozen({str(path)!r}, policy={frozen.policy!r}): expected one of the checkpoint's policies, "
+            f"{', '.join(map(repr, known))}."
+        )
     engine = Stored(state["engine"], "engine")
     if "learners" in described:
         described = described["learners"][source]
@@ -406,14 +409,3 @@ def _read_frozen(frozen: Frozen, policy: str, spaces: Spaces) -> FrozenAgent:
     identity = bool(plain and plain["identity"])
     renamed = renamed_weights(weights, source, names[source], policy, tuple(spaces.agents or ()))
     return FrozenAgent(agent, identity, str(path), renamed)
-
-
-def _chosen(frozen: Frozen, path: Path, names: Mapping[str | None, Any], learners: Any) -> str | None:
-    known = [name for name in names if learners is None or learners.get(name, {}).get("kind") in (LEARNER, FROZEN)]
-    wanted = known[0] if frozen.policy is None and len(known) == 1 else frozen.policy
-    if wanted not in known:
-        raise ConfigError(
-            f"Frozen({str(path)!r}, policy={frozen.policy!r}): expected one of the checkpoint's policies, "
-            f"{', '.join(map(repr, known))}."
-        )
-    return wanted

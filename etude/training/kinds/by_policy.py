@@ -100,7 +100,8 @@ class PolicyLearners:
         for policy, learner in self.of.items():
             learner.progress.total = self.progress.total
             if policy in self._learning:
-                learner.take(self._part(policy, steps))
+                own = self._agent.subsets[policy].steps(steps, policy)
+                learner.take(replace(own, restarted=own.restarted | True) if policy in self._paused else own)
                 if not self.progress.begun(self.count):
                     self._paused.discard(policy)
             else:
@@ -230,10 +231,6 @@ class PolicyLearners:
     def _time_step(self) -> int:
         """The environment step at which the present time step began."""
         return self.progress.step - self.progress.begun(self.count)
-
-    def _part(self, policy: str, steps: Steps) -> Steps:
-        own = self._agent.subsets[policy].steps(steps, policy)
-        return replace(own, restarted=own.restarted | True) if policy in self._paused else own
 
 
 class PolicyLearning(LearningKind):

@@ -336,8 +336,9 @@ class MemberSurgery:
         if axis in ("units", "recurrent"):
             return self.units[name]
         if axis == "gates":
-            units = self.pair.before[source].units
-            return _gates(self.units[name], units, old // units)
+            own, units = self.units[name], self.pair.before[source].units
+            columns = np.arange(old // units)[:, None] * units + own  # one gate after the other
+            return np.where(own == NEW, NEW, columns).reshape(-1)
         if axis == "heads":
             kept, heads = self.units[name][:, None], self.pair.before[source].units
             size = old // (3 * heads)  # columns of queries, keys and values of a head
@@ -420,12 +421,6 @@ def _gathered(old: np.ndarray, fresh: np.ndarray, axes: tuple[str, ...], origins
                 mask = mask | np.expand_dims(own == NEW, tuple(j for j in range(old.ndim) if j != i))
         found = np.where(mask, new, found)
     return found.astype(fresh.dtype)
-
-
-def _gates(units: np.ndarray, old: int, gates: int) -> np.ndarray:
-    """Columns of a cell's gates from its units: one gate after the other."""
-    each = np.arange(gates)[:, None] * old + units
-    return np.where(units == NEW, NEW, each).reshape(-1)
 
 
 def _positions(labels: np.ndarray, among: np.ndarray) -> np.ndarray:

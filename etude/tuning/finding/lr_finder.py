@@ -48,17 +48,6 @@ class LRSuggestion(NamedTuple):
     metric: Metric | None = None
 
 
-class RateCurve(NamedTuple):
-    """A curve, smaller is better, as a suggestion reads it.
-
-    broken: the first place from which on it is out of bounds; None where it stays. steepest: the place of the fastest
-    improvement before that; None where it does not improve.
-    """
-
-    broken: int | None
-    steepest: int | None
-
-
 def smoothed(values: np.ndarray) -> np.ndarray:
     """[n] running means over SHARE of the curve, centred, over fewer values at its ends."""
     half = max(1, round(len(values) * SHARE / 2))
@@ -67,12 +56,14 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     return (sums[ends[:, 1]] - sums[ends[:, 0]]) / (ends[:, 1] - ends[:, 0])
 
 
-def read_curve(values: np.ndarray) -> RateCurve:
-    """Where a curve [n] breaks, and where it improves fastest before. The first value that is not finite breaks it."""
+def read_curve(values: np.ndarray) -> tuple[int | None, int | None]:
+    """Where a curve [n], smaller is better, breaks: the first place from which on it is out of bounds, None where it
+    stays; and where it improves fastest before, None where it does not improve. The first value that is not finite
+    breaks it."""
     finite = np.isfinite(values)
     end = len(values) if finite.all() else int(np.argmin(finite))
     if end < FEWEST:
-        return RateCurve(end if end < len(values) else None, None)
+        return end if end < len(values) else None, None
     curve = smoothed(values[:end])
     noise = 1.4826 * float(np.median(np.abs(np.diff(values[:end])))) / np.sqrt(2)
     lowest = np.minimum.accumulate(curve)
@@ -82,8 +73,8 @@ def read_curve(values: np.ndarray) -> RateCurve:
     best = int(np.argmin(curve[:broken]))
     width = max(3, round(end * SHARE))
     if best < 2 or curve[: best + 1].max() - curve[best] <= IMPROVED * noise / np.sqrt(width):
-        return RateCurve(broken, None)
-    return RateCurve(broken, int(np.argmin(np.gradient(curve[: best + 1]))))
+        return broken, None
+    return broken, int(np.argmin(np.gradient(curve[: best + 1])))
 
 
 class Observed(NamedTuple):
@@ -96,16 +87,16 @@ class Observed(NamedTuple):
 def suggest(losses: Observed, rewards: Observed) -> LRSuggestion:
     """From losses of updates and rewards of episodes. The rewards count where they improve, else the losses; a loss
     that diverges bounds both. A loss that is not finite is NaN."""
-    loss, reward = read_curve(losses.values), read_curve(-rewards.values)
+    (broken, steepest), (_, rising) = read_curve(losses.values), read_curve(-rewards.values)
     bound, where = None, ""
-    if loss.broken is not None:
-        diverged = float(losses.rates[loss.broken])
+    if broken is not None:
+        diverged = float(losses.rates[broken])
         bound, where = diverged / MARGIN, f"the loss diverges at {diverged:.2g}"
     metric: Metric
-    if reward.steepest is not None:
-        metric, rate = "reward", float(rewards.rates[reward.steepest])
-    elif loss.steepest is not None:
-        metric, rate = "loss", float(losses.rates[loss.steepest])
+    if rising is not None:
+        metric, rate = "reward", float(rewards.rates[rising])
+    elif steepest is not None:
+        metric, rate = "loss", float(losses.rates[steepest])
     elif bound is not None:
         return LRSuggestion(bound, f"{where}, and no curve improves before: a tenth of that.")
     else:
@@ -443,9 +434,9 @@ class LRFinder:
         to `path`. Returns the matplotlib figure."""
         record = self._found()
         loss, reward = Observed(record.rates, self.losses), record.rated_rewards()
-        panels = [_panel("loss", loss, read_curve(loss.values).broken)]
+        panels = [_panel("loss", loss, read_curve(loss.values)[0])]
         if len(reward.values) >= FEWEST:
-            panels.append(_panel("return of an episode", reward, read_curve(-reward.values).broken))
+            panels.append(_panel("return of an episode", reward, read_curve(-reward.values)[0]))
         return self._drawn(panels, path)
 
     def plot_reward(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
