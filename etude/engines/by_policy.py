@@ -18,7 +18,7 @@ from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Weights
 
 
-class PolicyLayouts:
+class _PolicyLayouts:
     """The weights of several policies by name: `policy.part.variable`. See `protocols.Layout`."""
 
     hyper: tuple[str, ...] = ()
@@ -44,7 +44,7 @@ class PolicyEngines:
         self.of: dict[str, Any] = dict(engines)
         self.spaces: Spaces = spaces
         self._subsets = dict(subsets)
-        self.layout: PolicyLayouts = PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
+        self.layout: _PolicyLayouts = _PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
         self.exportable: bool = all(engine.exportable for engine in self.of.values())
         self._owner = {
             full_name(policy, name): (policy, name) for policy in self.of for name in self.of[policy].layout.initial
@@ -117,7 +117,7 @@ def _names(layouts: Mapping[str, Any], field: str) -> tuple[str, ...]:
 NUMBERS, CHANCES = "numbers", "chances"  # [size]: the number of the copy in each slot, -1 for none; how often it plays
 
 
-class LeagueLayout:
+class _LeagueLayout:
     """The weights of all copies by name: `slot.part.variable`; nothing is trained. See `protocols.Layout`."""
 
     trainable: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class LeagueEngine:
         self.numbers: np.ndarray = np.full(size, -1.0, np.float32)
         self.chances: np.ndarray = np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
-        self.layout: LeagueLayout = LeagueLayout(self.slots[0].layout.agent, self.weights())
+        self.layout: _LeagueLayout = _LeagueLayout(self.slots[0].layout.agent, self.weights())
 
     def act(self, observation: Tree, state: Any = None) -> LeagueOutput:
         """What the explorer asks the copies with that each environment plays against."""

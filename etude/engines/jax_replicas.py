@@ -35,7 +35,7 @@ CONNECTING = 120  # seconds after which one that does not come does; JAX aborts 
 SMALLEST = 1024  # bytes of a message, which are filled up to a power of two: every size is compiled
 
 
-class JaxGroup(MessageGroup):
+class _JaxGroup(MessageGroup):
     """All processes of jax.distributed. See `protocols.ProcessGroup`.
 
     JAX waits for a collective without a limit, and cannot be interrupted. So collectives are called in a thread, and
@@ -187,7 +187,7 @@ def jax_replicas(devices: int | str, device: str, launch: Launch | None) -> Repl
         )
     if devices == 1:
         return None
-    group = JaxGroup() if processes > 1 else None
+    group = _JaxGroup() if processes > 1 else None
     return Replicas(devices, device, tuple(found[:devices]), group)
 
 
@@ -217,15 +217,15 @@ class ShardedEngine(FunctionalEngine):
     rounding. Where there are several processes, all call `learn` and `apply` with the same arguments; acting and
     evaluation take one device of this process."""
 
-    backend: ShardedBackend
+    backend: _ShardedBackend
 
     def __init__(self, agent: Agent, spaces: Spaces, seed: int, replicas: Replicas, busy: Busy):
-        super().__init__(agent, spaces, seed, ShardedBackend(replicas, busy))
+        super().__init__(agent, spaces, seed, _ShardedBackend(replicas, busy))
         self._group = replicas.group
 
     def _shared(self, scalars: tuple[str, ...]) -> Program:
-        program = ShardedProgram(self.layout, self.backend)
-        if isinstance(self._group, JaxGroup):
+        program = _ShardedProgram(self.layout, self.backend)
+        if isinstance(self._group, _JaxGroup):
             for name in ("learn", "apply", "gradients"):
                 setattr(program, name, functools.partial(self._group.call, name, getattr(program, name)))
         return program
@@ -239,10 +239,10 @@ class ShardedEngine(FunctionalEngine):
         return batch, noise | divided, self._scalars(hyper)
 
 
-class ShardedProgram(Program):
+class _ShardedProgram(Program):
     """See `ShardedEngine`."""
 
-    backend: ShardedBackend
+    backend: _ShardedBackend
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
         return self.backend.replicated(super()._steps(state, batches, noise, scalars))
@@ -251,7 +251,7 @@ class ShardedProgram(Program):
         return self.backend.replicated(super()._descend_named(state, gradients, scalars))
 
 
-class ShardedBackend(JaxBackend):
+class _ShardedBackend(JaxBackend):
     """See `functional.Backend`. What is put on the device is put on all of them."""
 
     def __init__(self, replicas: Replicas, busy: Busy):

@@ -44,10 +44,10 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
         check_module(model, [two] if len(inputs) > 1 else two, inputs, outputs)
     finally:
         random.setstate(before)
-    return KerasModule(model, several=len(inputs) > 1)
+    return _KerasModule(model, several=len(inputs) > 1)
 
 
-class KerasModule(Part):
+class _KerasModule(Part):
     """A keras.Model that a user wrote, as a function of its variables.
 
     several: whether it is called with a tuple of inputs, which it gets as a list, as is Keras's custom.

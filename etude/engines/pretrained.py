@@ -27,7 +27,7 @@ def pretrained_models() -> WrapModel:
     """What makes networks of `Pretrained` for the parts of an agent: those of one model share its weights."""
     loaded: list[tuple[Pretrained, Any]] = []
 
-    def network(spec: Any, space: Space, outputs: int, seed: int) -> PretrainedNetwork:
+    def network(spec: Any, space: Space, outputs: int, seed: int) -> _PretrainedNetwork:
         if not isinstance(spec, Pretrained):
             raise ConfigError(
                 f"network is {spec!r:.200}; over tokens this algorithm expects Transformer() or language.Pretrained()."
@@ -38,7 +38,7 @@ def pretrained_models() -> WrapModel:
             if model is None:
                 model = _load(spec)
                 loaded.append((spec, model))
-            return PretrainedNetwork(spec, model, space, outputs)
+            return _PretrainedNetwork(spec, model, space, outputs)
 
     return network
 
@@ -79,7 +79,7 @@ class _Kept(NamedTuple):
     cache: Any  # of the model, for S slots
 
 
-class PretrainedNetwork(Part):
+class _PretrainedNetwork(Part):
     """As `networks.tokens.TokenNetwork`: `whole(tokens)` for losses, and `network(observation, state)` for acting.
 
     Outputs are the model's logits where there are as many as tokens. Others are heads on its last hidden states: of

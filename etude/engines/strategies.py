@@ -275,10 +275,10 @@ class StrategyEngine(FunctionalEngine):
             return super().learn(batches, hyper)
 
     def _shared(self, scalars: tuple[str, ...]) -> Program:
-        return StrategyProgram(self.layout, self.backend, self._replicas)
+        return _StrategyProgram(self.layout, self.backend, self._replicas)
 
 
-class StrategyProgram(Program):
+class _StrategyProgram(Program):
     """See `StrategyEngine`."""
 
     def __init__(self, layout: ParameterLayout, backend: Backend, replicas: _StrategyReplicas):
@@ -298,7 +298,7 @@ class StrategyProgram(Program):
             number = replicas.number()
             own, drawn = tf.nest.map_structure(lambda x: x[number], parts)
             with averaged_by(replicas.mean, replicas.count):
-                found, gradients = super(StrategyProgram, self)._differentiate(
+                found, gradients = super(_StrategyProgram, self)._differentiate(
                     values, (own, drawn | batch_noise), hyper, groups
                 )
             scalars, metrics, td_error, moved = found

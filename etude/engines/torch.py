@@ -404,10 +404,10 @@ def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...
     module.eval()  # or statistics of the batch below would be kept
     with torch.no_grad():
         check_module(module, [_to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
-    return TorchModule(module, several=len(inputs) > 1)
+    return _TorchModule(module, several=len(inputs) > 1)
 
 
-class TorchModule(Part):
+class _TorchModule(Part):
     """A torch.nn.Module that a user wrote, as a function of its parameters and buffers (buffers are updated in
     place).
 

@@ -226,7 +226,7 @@ def _check_alike(choices: list[Choice], who: str, rows: bool = False) -> None:
         )
 
 
-class PerActor(ExplorerBase):
+class _PerActor(ExplorerBase):
     """A parameter x from 0 to 1 is x ** (1 + alpha * i / (N - 1)) in environment i of N.
 
     Horgan et al. 2018, arXiv:1803.00933, section 4.1. environments: N, all environments of the run.
@@ -254,9 +254,9 @@ class PerActor(ExplorerBase):
 
 
 @dataclass(frozen=True)
-class PerActorEpsilonGreedy(PerActor):
+class PerActorEpsilonGreedy(_PerActor):
     """Environment i of N takes a random action with probability epsilon ** (1 + alpha * i / (N - 1)), else the best:
-    see `PerActor`. total: environment steps of the run, for a schedule."""
+    see `_PerActor`. total: environment steps of the run, for a schedule."""
 
     uniform_numbers = 2
     epsilon: float | Linear
@@ -282,8 +282,8 @@ class PerActorEpsilonGreedy(PerActor):
 
 
 @dataclass(frozen=True)
-class PerActorGaussianNoise(ClippedNoise, PerActor):
-    """`GaussianNoise` whose deviation is std ** (1 + alpha * i / (N - 1)) in environment i of N: see `PerActor`.
+class PerActorGaussianNoise(ClippedNoise, _PerActor):
+    """`GaussianNoise` whose deviation is std ** (1 + alpha * i / (N - 1)) in environment i of N: see `_PerActor`.
 
     std: from 0 to 1, for actions in [-1, 1]. total, random_steps: as in `GaussianNoise`.
     """

@@ -238,6 +238,10 @@ class StatelessExplorer(ExplorerBase):
 
     state_size: int = 0
 
+    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
+        """A sample of `distribution`."""
+        return Choice(self.distribution(output, step).sample(noise), {})
+
 
 @dataclass(frozen=True)
 class AtStep(Around):

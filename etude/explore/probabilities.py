@@ -30,9 +30,6 @@ class SoftmaxPolicy(Adjustable, StatelessExplorer):
 
     uniform_numbers = 1
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        return Choice(self.distribution(output, step).sample(noise), {})
-
     def distribution(self, output: Any, step: int) -> Categorical:
         probabilities, _ = check_values(output, "SoftmaxPolicy")
         total = probabilities.sum(1, np.float64)

@@ -69,9 +69,6 @@ class Boltzmann(StatelessExplorer):
     def __post_init__(self) -> None:
         checks.positive(self, "temperature")
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        return Choice(self.distribution(output, step).sample(noise), {})
-
     def distribution(self, output: Any, step: int) -> Categorical:
         values, _ = check_values(output, "Boltzmann")
         return _boltzmann_distribution(values, at(self.temperature, step, self.total))
@@ -236,7 +233,7 @@ class Softened(StatelessExplorer):
 
 
 @dataclass
-class ByValues(Adjustable):
+class _ByValues(Adjustable):
     """The base of those that need nothing but the values of a state."""
 
     def select_action(self, q_values: np.ndarray) -> int:
@@ -245,7 +242,7 @@ class ByValues(Adjustable):
 
 
 @dataclass
-class EpsGreedyQPolicy(ByValues, WrappingPolicy):
+class EpsGreedyQPolicy(_ByValues, WrappingPolicy):
     """`EpsilonGreedy` with a random action with probability `eps`. Watkins 1989."""
 
     eps: float = 0.1
@@ -292,7 +289,7 @@ class AdaptiveEpsGreedyPolicy(WrappingPolicy):
 
 
 @dataclass
-class GreedyQPolicy(ByValues, WrappingPolicy):
+class GreedyQPolicy(_ByValues, WrappingPolicy):
     """`Greedy`: the best action, the first of equals."""
 
     def explorer(self, step: int, n: int) -> Explorer:
@@ -300,7 +297,7 @@ class GreedyQPolicy(ByValues, WrappingPolicy):
 
 
 @dataclass
-class BoltzmannQPolicy(ByValues, StatelessExplorer):
+class BoltzmannQPolicy(_ByValues, StatelessExplorer):
     """Actions with probabilities softmax(clip(values / tau)). Sutton 1990, doi:10.1016/B978-1-55860-141-3.50030-4.
 
     tau: in the units of the values. clip: (low, high), the range that values / tau are clipped to, as in Keras-RL:
@@ -316,16 +313,13 @@ class BoltzmannQPolicy(ByValues, StatelessExplorer):
         checks.positive(self, "tau")
         _check_clip(self)
 
-    def __call__(self, output: Any, noise: np.ndarray, step: int, state: np.ndarray) -> Choice:
-        return Choice(self.distribution(output, step).sample(noise), {})
-
     def distribution(self, output: Any, step: int) -> Categorical:
         self.check()
         return _boltzmann_distribution(check_values(output, "BoltzmannQPolicy")[0], self.tau, self.clip)
 
 
 @dataclass
-class MaxBoltzmannQPolicy(ByValues, StatelessExplorer):
+class MaxBoltzmannQPolicy(_ByValues, StatelessExplorer):
     """With probability `eps` as `BoltzmannQPolicy`, else the best action. Wiering 1999, "Explorations in Efficient
     Reinforcement Learning" (thesis, Amsterdam)."""
 

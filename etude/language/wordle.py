@@ -146,7 +146,7 @@ class Wordle(gym.Env[str, str]):
         return "".join("".join(f"\x1b[{PAINT[c]}m {letter} \x1b[0m" for letter, c in line) + "\n" for line in lines)
 
 
-class WordPolicy:
+class _WordPolicy:
     """Acts in a `TokenEnvironment` of Wordle, by how likely each word is said next: `etude.record(..., policy,
     Sample())` plays whole words, each with its probability.
 
@@ -185,7 +185,7 @@ class WordPolicy:
         return Categorical(np.log(np.where(legal, chances, 1.0)), legal)
 
 
-class RandomMixture(WordPolicy):
+class RandomMixture(_WordPolicy):
     """A random word that fits what is known, with probability `prob_smart`, else any word of the list."""
 
     def __init__(self, prob_smart: float, words: int | Sequence[str] = 100):
@@ -195,14 +195,14 @@ class RandomMixture(WordPolicy):
         self._smart = prob_smart
 
     def likely(self, candidates: np.ndarray) -> np.ndarray:
-        """See `WordPolicy`."""
+        """See `_WordPolicy`."""
         count = len(self.colours.words)
         found = np.full(count, (1.0 - self._smart) / count)
         found[candidates] += self._smart / len(candidates)
         return found
 
 
-class GreedyInformation(WordPolicy):
+class GreedyInformation(_WordPolicy):
     """One of the words that fit what is known and leave the least entropy of the hidden word on average."""
 
     def __init__(self, words: int | Sequence[str] = 100):
@@ -210,7 +210,7 @@ class GreedyInformation(WordPolicy):
         self._best: dict[bytes, np.ndarray] = {}
 
     def likely(self, candidates: np.ndarray) -> np.ndarray:
-        """See `WordPolicy`."""
+        """See `_WordPolicy`."""
         key = candidates.tobytes()
         if key not in self._best:
             counts = [np.bincount(self.colours.of(guess)[candidates], minlength=243) for guess in candidates.tolist()]

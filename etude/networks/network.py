@@ -96,7 +96,7 @@ class Part:
         return self.bound({**self.variables, **drawn}, self.training)
 
 
-class ArchitecturePart(Part):
+class _ArchitecturePart(Part):
     """What one architecture computes."""
 
     architecture: Any
@@ -111,7 +111,7 @@ class ArchitecturePart(Part):
         return part
 
 
-class Network(ArchitecturePart):
+class Network(_ArchitecturePart):
     """An architecture and its variables."""
 
     def __init__(
@@ -151,7 +151,7 @@ class NetworkForEach(Part):
         return self.architecture.for_each(self.variables, observation)
 
 
-class RecurrentNetwork(ArchitecturePart):
+class RecurrentNetwork(_ArchitecturePart):
     """A recurrent architecture, or one of a transformer, and its variables.
 
     state_size: of the recurrent state of one environment, which is zeros where an episode begins; 0 for others.

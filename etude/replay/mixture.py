@@ -22,7 +22,28 @@ from etude.replay.ring import Ring
 from etude.replay.views import AroundView, discounts
 
 
-class MixedReplay:
+class _BuffersByName:
+    """Buffers, and what is done with each of them."""
+
+    buffers: dict[str, Buffer]
+
+    def state(self) -> dict[str, Any]:
+        """Arrays and plain data for `restore`, with which rows are drawn alike; see `Buffer.state`."""
+        return {name: buffer.state() for name, buffer in self.buffers.items()}
+
+    def check_state(self, saved: Stored) -> None:
+        """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
+        held = saved.fields(self.buffers)
+        for name, buffer in self.buffers.items():
+            buffer.check_state(held[name])
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from `state`, which `check_state` has passed."""
+        for name, buffer in self.buffers.items():
+            buffer.restore(state[name])
+
+
+class MixedReplay(_BuffersByName):
     """A replay of several buffers. Each batch of n holds n * share rows of every buffer, rounded up or down at random
     so that the expected number is exact; the rows of one buffer stand together, in the order of `buffers`.
 
@@ -138,24 +159,18 @@ class MixedReplay:
             buffer.close()
 
     def state(self) -> dict[str, Any]:
-        """Arrays and plain data for `restore`, those of recorded rows included; see `Buffer.state`."""
-        return {
-            "buffers": {name: buffer.state() for name, buffer in self.buffers.items()},
-            "generator": generator_state(self.rng),
-        }
+        """That of the buffers, those of recorded rows among them, and the generator."""
+        return {"buffers": super().state(), "generator": generator_state(self.rng)}
 
     def check_state(self, saved: Stored) -> None:
         """Raise CheckpointError where `restore` cannot continue from this; nothing is changed."""
         held = saved.fields(("buffers", "generator"))
-        states = held["buffers"].fields(self.buffers)
-        for name, buffer in self.buffers.items():
-            buffer.check_state(states[name])
+        super().check_state(held["buffers"])
         check_generator(held["generator"])
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from `state`, which `check_state` has passed."""
-        for name, buffer in self.buffers.items():
-            buffer.restore(state["buffers"][name])
+        super().restore(state["buffers"])
         restore_generator(self.rng, state["generator"])
 
     def _collected(self) -> Buffer:
@@ -184,7 +199,7 @@ class _Views:
 FIELDS = ("observation", "action", "reward", "discount", "next_observation", "weight")
 
 
-class RecordedTerms:
+class RecordedTerms(_BuffersByName):
     """The recorded transitions of the terms of a loss, drawn for each gradient step.
 
     buffers: by term. sizes: how many transitions a gradient step gets of each.
@@ -202,21 +217,6 @@ class RecordedTerms:
             sampled = buffer.sample(k, self._sizes[name])
             drawn[name] = {field: getattr(sampled, field) for field in FIELDS}
         return dataclasses.replace(batches, extras={**batches.extras, RECORDED: drawn})
-
-    def state(self) -> dict[str, Any]:
-        """The transitions, and the generators that they are drawn with."""
-        return {name: buffer.state() for name, buffer in self.buffers.items()}
-
-    def check_state(self, saved: Stored) -> None:
-        """Raise CheckpointError where `restore` cannot continue from this."""
-        held = saved.fields(self.buffers)
-        for name, buffer in self.buffers.items():
-            buffer.check_state(held[name])
-
-    def restore(self, state: dict[str, Any]) -> None:
-        """Continue from `state`, which `check_state` has passed."""
-        for name, buffer in self.buffers.items():
-            buffer.restore(state[name])
 
 
 class Demonstrations(AroundView):

@@ -67,7 +67,7 @@ class Curiosity(RewriterSpec):
 
     def rewriter(self, context: RewriterContext) -> Rewriter:
         """What adds the intrinsic reward to steps of one agent."""
-        return IntrinsicReward(self, context)
+        return _IntrinsicReward(self, context)
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def network_for(spec: Spec | None, space: Space) -> Spec:
     return Mlp((64, 64)) if filters is None else Conv(filters)
 
 
-class IntrinsicReward(Rewriter):
+class _IntrinsicReward(Rewriter):
     """Adds `coefficient` times the intrinsic reward, divided by the running deviation of its discounted return, which
     goes on beyond the ends of episodes (as in Burda et al. 2018, arXiv:1810.12894, section 2.4).
 
@@ -377,7 +377,7 @@ class _E3BAgent(_ICMAgent):
         return Losses(model=Loss(self._inverse_error(self.action_space, predicted, batch.action)))
 
 
-class _EpisodicReward(IntrinsicReward):
+class _EpisodicReward(_IntrinsicReward):
     """The bonus of E3B, from the inverse covariance of the features of each environment's episode, [F, F]."""
 
     def __init__(self, settings: E3B, context: RewriterContext):

@@ -17,7 +17,7 @@ from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
 from etude.rollout.fragments import StepsFragment, collect
-from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
+from etude.rollout.pool import CollectingServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
 from etude.workers.channel import WorkerChannel, weights_in, weights_size
 from etude.workers.process import Failure
@@ -193,7 +193,7 @@ class RemoteActorLearners(Supervised, AsyncGradients):
     ):
         backend, size = options.backend, weights_size(like)
         shapes = {name: (np.shape(value), np.asarray(value).dtype) for name, value in like.items()}
-        server = partial(_GradientServer, make_actor, explorer, shapes, make_environments, run_seed)
+        server = partial(_GradientServer, shapes, make_actor, explorer, {}, make_environments, run_seed)
         parts = [
             backend.worker(i, part, server, tuple(backend.new_buffer(size) for _ in part))
             for i, part in enumerate(split_environments(environments, workers))
@@ -238,35 +238,23 @@ class RemoteActorLearners(Supervised, AsyncGradients):
         worker.ask(request, (worker.columns.index(environment),))
 
     def _column_states(self) -> list[dict[str, Any]]:
-        parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
-        return [column for part in parts for column in part]
+        return [column for part in self._ask_each(lambda worker: SaveState()) for column in part]
 
     def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
-        workers = self._supervisor.workers
-        requests = {worker.number: RestoreState([columns[c] for c in worker.columns]) for worker in workers}
-        return [number for part in self._supervisor.ask_all(requests) for number in part]
+        parts = self._ask_each(lambda worker: RestoreState([columns[column] for column in worker.columns]))
+        return [number for part in parts for number in part]
 
 
-class _GradientServer(EnvironmentServer):
+class _GradientServer(CollectingServer):
     """Serves rollout requests in a worker. Each environment's gradients are written to the arrays from which its
     weights are read. shapes: those of the weights that are loaded, with their types, by name."""
 
-    def __init__(
-        self,
-        make_actor: Callable[[], _ActorLearner],
-        explorer: Explorer,
-        shapes: dict[str, tuple[tuple[int, ...], np.dtype]],
-        *made_from: Any,
-    ):
-        self._make_actor, self._explorer = make_actor, explorer
+    def __init__(self, shapes: dict[str, tuple[tuple[int, ...], np.dtype]], *made_from: Any):
         self._like = {name: np.empty(shape, dtype) for name, (shape, dtype) in shapes.items()}
         super().__init__(*made_from)
 
     def _begin(self) -> None:
-        self._actor = self._make_actor()
-        self._collector = Collector(
-            self._environments, self._actor, self._explorer, self._run_seed, self._counters, self._generation
-        )
+        super()._begin()
         columns, buffers = self._collector.columns.tolist(), self._memory.buffers
         self._shared = {c: weights_in(buffer, self._like) for c, buffer in zip(columns, buffers, strict=True)}
 
@@ -281,10 +269,8 @@ class _GradientServer(EnvironmentServer):
             found = dataclasses.replace(found, gradients=dict.fromkeys(found.gradients, _SHARED))
             place = self._collector.columns.tolist().index(request.environment)
             channel.send((request.environment, found), {place: weights_size(self._like)})
-        elif isinstance(request, RestoreState):
-            channel.send(self._collector.restore(request.state))
         else:
-            channel.send(self._collector.state())
+            super().serve(request, channel)
 
 
 def differentiated(

@@ -150,23 +150,37 @@ class _CollectedPart(NamedTuple):
     played: EpisodeRows | None = None  # of requested episodes, without its rows
 
 
-class _ActingServer(EnvironmentServer):
-    """Collects what is requested, with an actor of its own."""
+class CollectingServer(EnvironmentServer):
+    """Collects with an actor of its own. options: of its `Collector`."""
 
-    def __init__(
-        self, make_actor: Callable[[], PortableActor], explorer: Explorer, options: dict[str, Any], *made_from: Any
-    ):
+    def __init__(self, make_actor: Callable[[], Any], explorer: Explorer, options: dict[str, Any], *made_from: Any):
         self._make_actor, self._explorer, self._options = make_actor, explorer, options
         super().__init__(*made_from)
 
     def _begin(self) -> None:
-        actor, memory = self._make_actor(), self._memory
+        self._actor = self._make_actor()
         self._collector = Collector(
-            self._environments, actor, self._explorer, self._run_seed, self._counters, self._generation, **self._options
-        )
+            self._environments, self._actor, self._explorer, self._run_seed, self._counters, self._generation,
+            **self._options,
+        )  # fmt: skip
+
+    def serve(self, request: Any, channel: WorkerChannel) -> None:
+        """Carry out a request and send the answers."""
+        if isinstance(request, RestoreState):
+            channel.send(self._collector.restore(request.state))
+        else:
+            channel.send(self._collector.state())
+
+
+class _ActingServer(CollectingServer):
+    """Collects what is requested."""
+
+    def _begin(self) -> None:
+        super()._begin()
         if self._generation:
             self._collector.cut()
-        self._weights, self._buffers = weights_in(memory.weights, actor.weights()), memory.buffers
+        memory = self._memory
+        self._weights, self._buffers = weights_in(memory.weights, self._actor.weights()), memory.buffers
         for weight in self._weights.values():  # the one copy of all workers, which their parent writes while they rest
             weight.flags.writeable = False
         self._loads = 0
@@ -179,10 +193,8 @@ class _ActingServer(EnvironmentServer):
             self._collect(request, channel)
         elif isinstance(request, BufferRead):
             self._free += 1
-        elif isinstance(request, RestoreState):
-            channel.send(self._collector.restore(request.state))
         else:
-            channel.send(self._collector.state())
+            super().serve(request, channel)
 
     def _collect(self, request: _FragmentRequest, channel: WorkerChannel) -> None:
         """In fragments, each of which fits into a buffer that the parent has read."""
@@ -326,7 +338,7 @@ class Pool(Supervised, StepsRollout):
     def _column_states(self) -> list[dict[str, Any]]:
         self._await_pending()
         self._supervisor.set_task(self._task)
-        parts = self._supervisor.ask_all({worker.number: SaveState() for worker in self._supervisor.workers})
+        parts = self._ask_each(lambda worker: SaveState())
         for number in self._cut:
             parts[number] = [column | {"restarted": True} for column in parts[number]]
         return [column for part in parts for column in part]
@@ -335,9 +347,8 @@ class Pool(Supervised, StepsRollout):
         self._cut.clear()
         self._supervisor.set_task(self._task)
         states = dict(zip(self._columns, columns, strict=True))
-        workers = self._supervisor.workers
-        requests = {worker.number: RestoreState([states[c] for c in worker.columns]) for worker in workers}
-        return notes([number for part in self._supervisor.ask_all(requests) for number in part])
+        parts = self._ask_each(lambda worker: RestoreState([states[column] for column in worker.columns]))
+        return notes([number for part in parts for number in part])
 
     def _await_pending(self) -> None:
         """Take in what workers collect ahead, once it is complete."""

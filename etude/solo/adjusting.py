@@ -31,7 +31,7 @@ KNOBS = {
 """By the name in `NAME_params`, the hyperparameter of runs that it stands for: it moves in the same direction."""
 
 
-class Knob(NamedTuple):
+class _Knob(NamedTuple):
     """One number that may be adjusted. name: as events have it. like: see `KNOBS`. whole: whether it is a count."""
 
     name: str
@@ -41,7 +41,7 @@ class Knob(NamedTuple):
     write: Callable[[float], None]
 
 
-def _knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[Knob]:
+def _knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[_Knob]:
     """The numbers that an argument such as lr_params adjusts: one of each optimizer, or policy, where there are
     several. ConfigError where this agent has no such hyperparameter, or where nobody has."""
     if name not in KNOBS:
@@ -83,9 +83,9 @@ def _knobs(agent: Any, learner: EpisodeLearner, name: str) -> list[Knob]:
                 f"{name}_params adjusts {own}, and it is None: {_MEANING[own]}. Give set(..., {own}=...), or leave "
                 f"{name}_params out."
             )
-        return [Knob(own, like, True, lambda: float(learner.count_of(own) or 0), partial(learner.set_count, own))]
+        return [_Knob(own, like, True, lambda: float(learner.count_of(own) or 0), partial(learner.set_count, own))]
     labels = [name] if len(found) == 1 else [f"{name}[{i}]" for i in range(len(found))]
-    return [Knob(label, like, False, read, write) for label, (read, write) in zip(labels, found, strict=True)]
+    return [_Knob(label, like, False, read, write) for label, (read, write) in zip(labels, found, strict=True)]
 
 
 def _attribute(holder: Any, name: str) -> tuple[Callable[[], float], Callable[[float], None]]:
@@ -99,7 +99,7 @@ SMOOTH = 0.2  # of the documents
 
 
 @dataclass
-class Position:
+class _Position:
     """Where a hyperparameter is: a factor on what the user gave. value: as it was written last."""
 
     given: float
@@ -119,7 +119,7 @@ class Adjuster:
         self._rng, self.replicas = rng, replicas
         self._average: dict[str, float] = {}  # by signal and hyperparameter
         self._target: dict[str, float] = {}  # where the user gave none
-        self._position: dict[str, Position] = {}
+        self._position: dict[str, _Position] = {}
         self._unusable: dict[str, str] = {}
 
     def priorities(self, column: int | None = None) -> np.ndarray:
@@ -173,7 +173,7 @@ class Adjuster:
         self._learner.adjusted += found
         return found
 
-    def _moves(self, signal: str, name: str, given: Any, smooth: float) -> Iterator[tuple[Knob, Change, float]]:
+    def _moves(self, signal: str, name: str, given: Any, smooth: float) -> Iterator[tuple[_Knob, Change, float]]:
         """The hyperparameters of one argument, each with its change and the weight of new values in its average."""
         found = _knobs(self._agent, self._learner, name)
         own = _checked(name, found[0], given)
@@ -185,7 +185,7 @@ class Adjuster:
             yield knob, change, smooth
 
     def _moved(
-        self, signal: str, value: float, target: float | None, knob: Knob, change: Change, smooth: float
+        self, signal: str, value: float, target: float | None, knob: _Knob, change: Change, smooth: float
     ) -> Iterator[Adjusted]:
         """What the value of a signal does to one hyperparameter."""
         key = f"{signal} {knob.name}"
@@ -193,7 +193,7 @@ class Adjuster:
         target = self._target.setdefault(key, average) if target is None else target
         before, at = knob.read(), self._position.get(knob.name)
         if at is None or at.value != before:  # the user has put it elsewhere since
-            at = self._position[knob.name] = Position(before, value=before)
+            at = self._position[knob.name] = _Position(before, value=before)
         if knob.like == "batch_size":
             change = self._of_batch(change, int(at.given))
         if not change.movable(at.given):
@@ -222,7 +222,7 @@ class Adjuster:
         least = given // (parts & -parts)  # halved until the part of a replica is odd
         return dataclasses.replace(change, low=max(least, given / 4 if low is None else low), high=max(least, high))
 
-    def _unchanged(self, signal: str, reason: str, knob: Knob) -> Adjusted | None:
+    def _unchanged(self, signal: str, reason: str, knob: _Knob) -> Adjusted | None:
         """The event of a hyperparameter that stays, once for each reason."""
         key = f"{signal} {knob.name}"
         if self._unusable.get(key) == reason:
@@ -256,17 +256,17 @@ class Adjuster:
         """Continue from `state`, which `check_state` has passed: give hyperparameters the values that they had."""
         self._average, self._target = dict(state["averages"]), dict(state["targets"])
         restore_generator(self._rng, state["generator"])
-        known: dict[str, Knob] = {}
+        known: dict[str, _Knob] = {}
         for name in KNOBS:
             with suppress(ConfigError):  # this agent has none of these
                 known |= {knob.name: knob for knob in _knobs(self._agent, self._learner, name)}
         for name, at in state["positions"].items():
             if name in known:
                 known[name].write(at["value"])
-                self._position[name] = Position(at["given"], at["factor"], known[name].read())
+                self._position[name] = _Position(at["given"], at["factor"], known[name].read())
 
 
-def _checked(name: str, knob: Knob, given: Any) -> dict[str, Any]:
+def _checked(name: str, knob: _Knob, given: Any) -> dict[str, Any]:
     """A dict such as lr_params as arguments of `Change`, and `smooth`; ConfigError for what it should not hold."""
     keys: tuple[str, ...] = SCALE_KEYS if knob.whole else RATE_KEYS
     keys = (*keys, "align") if knob.like == "batch_size" else keys

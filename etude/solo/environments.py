@@ -137,7 +137,7 @@ AgentActions = dict[Any, Any]  # by agent, in the order of `possible_agents`: ac
 
 
 class ParallelAgentsEnvironment(JoinedAgents):
-    """A parallel environment as agents of one's own see it. reward_done: see `AllAgentsStepper`. Raises SpaceError
+    """A parallel environment as agents of one's own see it. reward_done: see `_AllAgentsStepper`. Raises SpaceError
     where there is no agent, or their actions cannot be joined."""
 
     def __init__(self, env: ParallelEnvironment, reward_done: RewardDone | None = None):
@@ -154,7 +154,7 @@ class ParallelAgentsEnvironment(JoinedAgents):
         seen = tuple(map(env.observation_space, own))
         actions = {name: Actions(space, RawActions) for name, space in zip(names, spaces, strict=True)}
         known = {name: Spaces(space, actions[name].space) for name, space in zip(names, seen, strict=True)}
-        super().__init__(env, AllAgentsStepper(env, reward_done), known, actions)
+        super().__init__(env, _AllAgentsStepper(env, reward_done), known, actions)
         n = len(names)
         ended = {"terminated": MultiBinary(n), "truncated": MultiBinary(n)}
         self.observation_space: Dict[Any] = Dict({AGENTS: Tuple(seen), **ended})
@@ -165,7 +165,7 @@ class ParallelAgentsEnvironment(JoinedAgents):
         return {AGENTS: seen, **{name: flags.astype(np.int8) for name, flags in ended.items()}}
 
 
-class AllAgentsStepper:
+class _AllAgentsStepper:
     """Steps a parallel environment whose agents are all there when an episode begins, and do not come back once they
     have ended.
 
@@ -252,7 +252,7 @@ class EnvironmentInstance:
         self.name, self.env = state["name"], cloudpickle.loads(state["env"])
 
 
-class WrappedEnvironment(NamedTuple):
+class _WrappedEnvironment(NamedTuple):
     """One environment behind Gymnasium's interface, its agents if it has several, and what to tell the user."""
 
     env: gym.Env[Any, Any]
@@ -265,19 +265,19 @@ class WrappedEnvironment(NamedTuple):
         return Rewards() if self.agents is None else MultiAgentRewards(tuple(self.agents))
 
     @staticmethod
-    def of(env: Any, name: str, reward_done: RewardDone | None) -> WrappedEnvironment:
+    def of(env: Any, name: str, reward_done: RewardDone | None) -> _WrappedEnvironment:
         """ConfigError for what is no single environment, and for a function for several agents where there is one."""
         _check_kind(env, name)
         if isinstance(env, ParallelEnvironment):
             joint = ParallelAgentsEnvironment(env, reward_done)
-            return WrappedEnvironment(joint, joint.agents)
+            return _WrappedEnvironment(joint, joint.agents)
         if reward_done is not None:
             raise ConfigError(
                 f"A function for the rewards and dones of several agents was given, and {name} has one agent; expected "
                 "a PettingZoo parallel environment."
             )
         if not (found := reasons(env)):
-            return WrappedEnvironment(env)
+            return _WrappedEnvironment(env)
         old = OldGymEnvironment(env, name)
         told = (
             f"{_name(env)} is in the style of old Gym ({', '.join(found)}) and is adapted: done counts as "
@@ -288,10 +288,10 @@ class WrappedEnvironment(NamedTuple):
                 " It takes no seed, in reset or by a method seed(seed): its episodes do not repeat, and copies of "
                 "one instance may all draw the same numbers."
             )
-        return WrappedEnvironment(old, note=told)
+        return _WrappedEnvironment(old, note=told)
 
 
-class KeptOpen(gym.Env[Any, Any]):
+class _KeptOpen(gym.Env[Any, Any]):
     """An environment that the user closes. Costs no call at a step."""
 
     def __init__(self, env: gym.Env[Any, Any]):
@@ -345,7 +345,7 @@ class UserEnvironments:
     environment, and is then never closed; every other environment gets a copy of it. Actions are in the environment's
     own units.
 
-    reward_done: see `AllAgentsStepper`.
+    reward_done: see `_AllAgentsStepper`.
     """
 
     entries: tuple[EnvironmentSpec | EnvironmentInstance, ...]
@@ -402,19 +402,19 @@ class UserEnvironments:
         Raises ConfigError where it cannot be made with this `render_mode`.
         """
         env, name = _make(self.entries[0], render_mode), self.name
-        wrapped = WrappedEnvironment.of(env, name, self.reward_done)
+        wrapped = _WrappedEnvironment.of(env, name, self.reward_done)
         return AdaptedEnvironment(wrapped.env, name, RawActions, wrapped.rewards)
 
-    def _vectorised(self, wrapped: list[WrappedEnvironment], columns: list[int] | np.ndarray) -> LoopEnvironments:
+    def _vectorised(self, wrapped: list[_WrappedEnvironment], columns: list[int] | np.ndarray) -> LoopEnvironments:
         make = iter([one.env for one in wrapped]).__next__
         return LoopEnvironments(make, np.asarray(columns), self.run_seed, self.name, RawActions, wrapped[0].rewards)
 
-    def _wrap(self, column: int) -> WrappedEnvironment:
+    def _wrap(self, column: int) -> _WrappedEnvironment:
         entry = self.entries[column % len(self.entries)]
         own = isinstance(entry, EnvironmentInstance) and self.entries.index(entry) == column
         made = entry.env if own and isinstance(entry, EnvironmentInstance) else _make(entry)
-        wrapped = WrappedEnvironment.of(made, _entry_name(entry), self.reward_done)
-        return wrapped._replace(env=KeptOpen(wrapped.env)) if own else wrapped
+        wrapped = _WrappedEnvironment.of(made, _entry_name(entry), self.reward_done)
+        return wrapped._replace(env=_KeptOpen(wrapped.env)) if own else wrapped
 
 
 def _make(entry: EnvironmentSpec | EnvironmentInstance, render_mode: str | None = None) -> Any:

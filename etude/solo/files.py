@@ -67,7 +67,7 @@ def restore(agent: Any, path: str | Path) -> None:
     own.session, own.key, own.pending = None, None, state["training"]
 
 
-class OptimizerCopy(NamedTuple):
+class _OptimizerCopy(NamedTuple):
     """An optimizer without what it has learned, to be made again for a copy of its agent; travels by cloudpickle.
 
     settings: of Keras, its config; of torch, its own state, with the names of parameters in the place of these.
@@ -77,11 +77,11 @@ class OptimizerCopy(NamedTuple):
     settings: dict[str, Any]
 
     @staticmethod
-    def of(agent: Any, optimizer: Any) -> OptimizerCopy:
+    def of(agent: Any, optimizer: Any) -> _OptimizerCopy:
         """ConfigError for what is no optimizer of the agent's framework, and for an optimizer of torch that trains what
         is not the agent's."""
         if agent.framework != "torch":
-            return OptimizerCopy(type(optimizer), optimizer.get_config())
+            return _OptimizerCopy(type(optimizer), optimizer.get_config())
         names = variables_of(agent).names_by_id
         groups = []
         for group in optimizer.param_groups:
@@ -91,7 +91,7 @@ class OptimizerCopy(NamedTuple):
                     f"{type(agent).__name__}'s. Make it with those: torch.optim.Adam(agent.param)."
                 )
             groups.append({**group, "params": [names[id(value)] for value in group["params"]]})
-        return OptimizerCopy(type(optimizer), {**optimizer.__getstate__(), "state": {}, "param_groups": groups})
+        return _OptimizerCopy(type(optimizer), {**optimizer.__getstate__(), "state": {}, "param_groups": groups})
 
     def made_for(self, agent: Any) -> Any:
         """An optimizer of this kind, with these settings, that has learned nothing."""
@@ -127,7 +127,7 @@ class AgentCopy(NamedTuple):
         """attributes: those that it is given; None: all, and the weights. ConfigError for an optimizer that cannot be
         made again."""
         several = isinstance(optimizer, list | tuple)
-        copies = [one and OptimizerCopy.of(agent, one) for one in (optimizer if several else [optimizer])]
+        copies = [one and _OptimizerCopy.of(agent, one) for one in (optimizer if several else [optimizer])]
         values = weights(agent) if attributes is None else {}
         names = frozenset(vars(agent).keys() - {"optimizer", "_session_state"})
         given = {name: x for name, x in (attributes or without_variables(agent)).items() if name in names}

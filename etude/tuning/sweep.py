@@ -450,7 +450,7 @@ class SweepSettings(SegmentRuns):
                 directory.write_config(about)
                 lines = stack.enter_context(closing(JsonLines(directory.metrics)))
                 runs.append(run)
-                reporters.append(SeedReporter(seed, lines))
+                reporters.append(_SeedReporter(seed, lines))
             group = RunGroup(runs)
             for i, event in group.steps_until(self.steps, **self.schedule):
                 yield from reporters[i](event)
@@ -470,7 +470,7 @@ def _complete(directory: RunDirectory) -> dict[int, Path]:
     return found
 
 
-class SeedReporter:
+class _SeedReporter:
     """Writes the metrics of a run, and reports now and then how far it is."""
 
     def __init__(self, seed: int, lines: JsonLines):

@@ -228,6 +228,10 @@ class Supervised:
         """Workers that were replaced since the last call, and why; notes of their environments."""
         return self._supervisor.take_warnings()
 
+    def _ask_each(self, request: Callable[[Worker], Any]) -> list[Any]:
+        """The answers of all workers, in their order."""
+        return self._supervisor.ask_all({worker.number: request(worker) for worker in self._supervisor.workers})
+
     def set_task(self, task: Any) -> None:
         """Send this task with the next request to each worker."""
         self._supervisor.set_task(task)

@@ -33,7 +33,7 @@ from etude.training.loop import Collection
 from etude.training.sources import Sources, sources_for
 
 
-class LogProbRequest:
+class _LogProbRequest:
     """Whether a callback of the present call of `train` asked for steps with the log probabilities of their actions. Of
     several processes, callbacks are called in the first alone: then nothing is asked for."""
 
@@ -60,7 +60,7 @@ class RunParts(NamedTuple):
     rewrite: tuple[Any, ...]
     learner: Any  # a `RunLearning`, with what its kind of learning has
     collecting: Collection
-    log_prob: LogProbRequest
+    log_prob: _LogProbRequest
 
 
 def _context_for(made: RunDescription) -> tuple[str, TrainingContext, Translation]:
@@ -86,7 +86,7 @@ def run_parts(made: RunDescription) -> RunParts:
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     rewrite = as_rewriters(made.execution.rewrite)
     rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
-    learner, log_prob = kind.make_learner(context, rewriters), LogProbRequest(context.group)
+    learner, log_prob = kind.make_learner(context, rewriters), _LogProbRequest(context.group)
 
     def make_explorer(total: int) -> Explorer:
         found = explorer_for(agent, engine.spaces, made.execution.explorer, total, context.count)

@@ -54,12 +54,6 @@ from etude.tuning.trial import Copy, Decision, Genome, Go, New, Stop, StudyPlan,
 FAILED = -math.inf  # the fitness of a member that diverged or failed
 
 
-def fitness_of(history: Sequence[float], over_last: int) -> float:
-    """The mean of the last fitness values; minus infinity where one of them is NaN, or there is none."""
-    last = list(history)[-over_last:]
-    return FAILED if not last or any(math.isnan(value) for value in last) else statistics.fmean(last)
-
-
 @dataclass(frozen=True)
 class Tournament:
     """Tournament selection: each place of the next generation goes to the best of `size` members that are drawn with
@@ -75,8 +69,10 @@ class Tournament:
         checks.counts(self, "size", "over_last")
 
     def fitness(self, histories: Sequence[Sequence[float]]) -> list[float]:
-        """The fitness of each member, from all of its fitness values so far."""
-        return [fitness_of(history, self.over_last) for history in histories]
+        """The fitness of each member, from all of its fitness values so far: the mean of the last ones, minus infinity
+        where one of them is NaN, or there is none."""
+        last = [list(history)[-self.over_last :] for history in histories]
+        return [FAILED if not own or any(map(math.isnan, own)) else statistics.fmean(own) for own in last]
 
     def best(self, histories: Sequence[Sequence[float]]) -> int:
         """The best member; of equally good ones the first."""

@@ -62,14 +62,14 @@ def transfer(
             own, inputs = _without(f"{name}.{prefix}", values), _without(prefix, seen.get(name, {}))
             chosen = mutation if source is None else source[len(found[name])].members[0].pair.mutation
             if chosen.kind == REMOVE_LAYER and chosen.layer == UNNAMED:
-                chosen = replace(chosen, layer=least_useful_block(other, NetworkMember(own, inputs)))
-            pair = NetworkPair(other, architecture, chosen)
+                chosen = replace(chosen, layer=least_useful_block(other, _NetworkMember(own, inputs)))
+            pair = _NetworkPair(other, architecture, chosen)
             stacked = any("members" in axes for layer in pair.before.values() for axes in layer.axes.values())
             members = []
             for e in range(len(next(iter(own.values()))) if stacked else 1):
                 kept = None if source is None else source[len(found[name])].members[e].units
                 read = {layer: x[e] if stacked and x.ndim == 3 else x for layer, x in inputs.items()}  # else by all
-                of_member = NetworkMember(_of_member(own, e, stacked), read)
+                of_member = _NetworkMember(_of_member(own, e, stacked), read)
                 members.append(MemberSurgery(pair, of_member, kept))
             found[name].append(_Network(f"{name}.{prefix}", stacked, members))
     networks = [network for networks in found.values() for network in networks]
@@ -156,7 +156,7 @@ INCOMING = ("inputs", "recurrent", "kernel")  # axes whose new entries are 0 for
 OUTGOING = ("units", "gates", "heads")
 
 
-class NetworkPair:
+class _NetworkPair:
     """A network before and after a mutation: which layer and which inputs of the child are which of the parent."""
 
     def __init__(self, parent: Any, child: Any, mutation: Mutation):
@@ -212,7 +212,7 @@ class NetworkPair:
         return found
 
 
-class NetworkMember(NamedTuple):
+class _NetworkMember(NamedTuple):
     """One of the networks that a part computes together: its weights, and what its layers were seen to read."""
 
     values: Arrays
@@ -224,7 +224,7 @@ class NetworkMember(NamedTuple):
         return None if x is None else x.reshape(-1, x.shape[-1])
 
 
-def least_useful_block(network: Any, member: NetworkMember) -> int:
+def least_useful_block(network: Any, member: _NetworkMember) -> int:
     """The block whose layers add the least variance to what the layers before them have put out."""
     added: dict[int, float] = {}
     for name, layer in network.layer_units().items():
@@ -239,7 +239,7 @@ class MemberSurgery:
     """The surgery of one network. units: of each layer of the child, the units of the parent's layer that they are, or
     NEW; where None, the least important ones are removed."""
 
-    def __init__(self, pair: NetworkPair, member: NetworkMember, units: dict[str, np.ndarray] | None = None):
+    def __init__(self, pair: _NetworkPair, member: _NetworkMember, units: dict[str, np.ndarray] | None = None):
         self.pair, self._member = pair, member
         self.units: dict[str, np.ndarray] = units or {
             name: self._origins(name, layer) for name, layer in pair.after.items()

@@ -210,7 +210,7 @@ class RampRecord:
 RATE = "learning_rate"
 
 
-class RampedGradients:
+class _RampedGradients:
     """Takes the gradient steps of another source one by one, each with the learning rate of a ramp. See
     `GradientSource`."""
 
@@ -249,7 +249,7 @@ def follow_ramp_with_run(run: Run, record: RampRecord, episodes: int | None, ste
             "to it."
         )
     state, directory, source = copy.deepcopy(run.state()), run.directory, learner.gradients
-    run.directory, learner.gradients = None, RampedGradients(source, record)
+    run.directory, learner.gradients = None, _RampedGradients(source, record)
     played, before = 0, 0
     try:
         for event in run.steps(steps):
@@ -305,7 +305,7 @@ class LearningRates:
             one.write(rate * ratio)
 
 
-class RampedMinibatches(AgentCallback):
+class _RampedMinibatches(AgentCallback):
     """Sets the learning rate before every minibatch, and records losses and rewards."""
 
     def __init__(self, rates: LearningRates, record: RampRecord):
@@ -385,7 +385,7 @@ class LRFinder:
             with temporary(self.agent, self.agent._options({"pool_network": pool_network, **options}), given) as train:
                 session = self.agent._session_state.session
                 assert session is not None
-                callback = RampedMinibatches(LearningRates(session.learner.engine), record)
+                callback = _RampedMinibatches(LearningRates(session.learner.engine), record)
                 try:
                     train(episodes, [callback])
                 except RampEnded:

@@ -34,7 +34,7 @@ from etude.tuning.segment import Ended, Segment, SegmentFailed, SegmentRuns
 
 
 @dataclass
-class CandidateRecord:
+class _CandidateRecord:
     """What the training of a candidate reported.
 
     rewards: of each episode. losses: of each learning phase, the mean over its updates and over its losses. problem:
@@ -61,14 +61,14 @@ class CandidateRecord:
 Watch = Callable[[], bool]  # called after every event of a training
 
 
-class RunCandidate(NamedTuple):
+class _RunCandidate(NamedTuple):
     """A new run. made: what makes it. weights, moments: what it begins with (see `take_weights`)."""
 
     made: RunDescription
     weights: dict[str, Any]
     moments: dict[str, Any] | None
 
-    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         with Run.of(self.made) as run:
             record.own_weights = not take_weights(run, self.weights, self.moments)
@@ -83,7 +83,7 @@ class RunCandidate(NamedTuple):
                     break
 
 
-class AgentCandidate(NamedTuple):
+class _AgentCandidate(NamedTuple):
     """An agent of one's own, in this process, whose training is undone. weights: what it begins with."""
 
     agent: RL
@@ -92,7 +92,7 @@ class AgentCandidate(NamedTuple):
     seed: int
     strategy: Any = None
 
-    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
@@ -101,14 +101,14 @@ class AgentCandidate(NamedTuple):
                 load_weights(self.agent, self.weights)
             except NetworkError:
                 record.own_weights = True
-            if train(limits.episodes, [RecordedEpisodes(record, watch)]) == "interrupted":
+            if train(limits.episodes, [_RecordedEpisodes(record, watch)]) == "interrupted":
                 raise KeyboardInterrupt
 
 
-class RecordedEpisodes(AgentCallback):
+class _RecordedEpisodes(AgentCallback):
     """Records the reward and the loss of every episode."""
 
-    def __init__(self, record: CandidateRecord, watch: Watch):
+    def __init__(self, record: _CandidateRecord, watch: Watch):
         self._record, self._watch = record, watch
 
     def on_steps_collected(self, event: Collected) -> None:
@@ -147,19 +147,19 @@ class SentAgentCandidate(NamedTuple):
                 "or as a callable, and plain arguments, or train the candidates in this process: jobs=1."
             ) from error
 
-    def train(self, record: CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         if self.backend is not None:
             os.environ["KERAS_BACKEND"] = self.backend
         agent = cloudpickle.loads(self.copy).made()
-        AgentCandidate(agent, agent.optimizer, self.weights, self.seed).train(record, limits, watch)
+        _AgentCandidate(agent, agent.optimizer, self.weights, self.seed).train(record, limits, watch)
 
 
 class Trained(NamedTuple):
     """The report of a candidate whose training has ended, by itself or by an error."""
 
     trial: int
-    record: CandidateRecord
+    record: _CandidateRecord
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ class FinderSettings(SegmentRuns):
 
     def carry_out(self, segment: Segment) -> Iterator[Trained | Ended]:
         """See `segment.SegmentRuns`. What goes wrong is in the record of the candidate."""
-        record = CandidateRecord()
+        record = _CandidateRecord()
         try:
             self.candidates[segment.trial].train(record, self, self.stopped)
         except Exception as error:  # whatever an agent or an environment raises: the other candidates go on
@@ -233,7 +233,7 @@ class ParallelFinder:
                 f"ParallelFinder got {names}; expected agents of your own, derived from etude.RL or etude.RL_pytorch, "
                 "or runs, and not both."
             )
-        self._records: list[CandidateRecord] = []
+        self._records: list[_CandidateRecord] = []
         self.logs: dict[str, Any] = {"best_reward": NO_REWARD, "best_loss": NO_LOSS}
 
     def find(
@@ -280,7 +280,7 @@ class ParallelFinder:
             for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
                 assert isinstance(agent, RL)
                 if jobs == 1:
-                    candidates.append(AgentCandidate(agent, optimizer, values, first.seed, strategy))
+                    candidates.append(_AgentCandidate(agent, optimizer, values, first.seed, strategy))
                 else:
                     candidates.append(SentAgentCandidate.of(agent, optimizer, values, first.seed))
         self._records = self._trained(FinderSettings(tuple(candidates), episodes, options), jobs)
@@ -304,9 +304,9 @@ class ParallelFinder:
             train_loss.update_state(self._records[best].mean_loss)
         return self.logs
 
-    def _trained(self, settings: FinderSettings, jobs: int) -> list[CandidateRecord]:
+    def _trained(self, settings: FinderSettings, jobs: int) -> list[_CandidateRecord]:
         """The records of all candidates, so many of which train at a time."""
-        records: dict[int, CandidateRecord] = {}
+        records: dict[int, _CandidateRecord] = {}
         segments = iter([Segment(i, {}, None, 0, 1) for i in range(len(settings.candidates))])
         executor: Executor = SerialExecutor()
         if jobs > 1:
@@ -316,7 +316,7 @@ class ParallelFinder:
                 if isinstance(report, Trained):
                     records[report.trial] = report.record
                 elif isinstance(report, SegmentFailed):
-                    records[report.trial] = CandidateRecord(problem=report.reason)
+                    records[report.trial] = _CandidateRecord(problem=report.reason)
         return [records[i] for i in sorted(records)]
 
     def table(self) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
@@ -336,7 +336,7 @@ class ParallelFinder:
         for run, optimizer in zip(self.agents, self.optimizers, strict=True):
             assert isinstance(run, Run)
             made = described_like(run, **_changes(run.algorithm, optimizer)).with_execution(seed=first.setup.seed)
-            candidates.append(RunCandidate(made, values, copy.deepcopy(moments)))
+            candidates.append(_RunCandidate(made, values, copy.deepcopy(moments)))
         return candidates
 
 
