@@ -109,7 +109,18 @@ class RunDirectory:
         self._check_own()
         if self._lock is not None:
             return
-        self._lock = self._taken_lock()
+        path = self.path / ".lock"
+        try:
+            self._lock = checkpoint.Lock(path)
+        except checkpoint.Locked as error:
+            raise ConfigError(
+                f"Another run is writing to {self.path} ({error}). Wait until it has ended, or give another directory: "
+                "run_dir= (--run-dir)."
+            ) from error
+        except OSError as error:
+            if path.is_symlink():
+                raise ConfigError(f"{path} is a symbolic link, and would be written through. Remove it.") from error
+            raise ConfigError(f"The run directory {self.path} cannot be written to: {error.strerror}.") from error
         answer_requests()  # of `etude stacks`, which finds this process by the lock
         if not self._lock.held:
             self.notes.append(
@@ -129,20 +140,6 @@ class RunDirectory:
                 f"Process {self._lock.process}, which this one was forked from, writes to {self.path}. In a fork, make "
                 "a run with a directory of its own, or load one: etude.load(path)."
             )
-
-    def _taken_lock(self) -> checkpoint.Lock:
-        path = self.path / ".lock"
-        try:
-            return checkpoint.Lock(path)
-        except checkpoint.Locked as error:
-            raise ConfigError(
-                f"Another run is writing to {self.path} ({error}). Wait until it has ended, or give another directory: "
-                "run_dir= (--run-dir)."
-            ) from error
-        except OSError as error:
-            if path.is_symlink():
-                raise ConfigError(f"{path} is a symbolic link, and would be written through. Remove it.") from error
-            raise ConfigError(f"The run directory {self.path} cannot be written to: {error.strerror}.") from error
 
     def _refuse_to_start_over(self) -> None:
         saved = self.saved()
@@ -186,15 +183,12 @@ class RunDirectory:
                 return Loaded(checkpoint.read_only(path, expect, skip), path, notes)
             except checkpoint.Damaged as error:
                 notes.append(str(error))
-        raise self._none_complete(notes)
-
-    def _none_complete(self, notes: list[str]) -> CheckpointError:
         if not notes:
-            return CheckpointError(f"There are no checkpoints in {self.path}. Give the directory of a run: runs/...")
+            raise CheckpointError(f"There are no checkpoints in {self.path}. Give the directory of a run: runs/...")
         with suppress(CheckpointError):
             checkpoint.verify(self.best)
-            notes = [*notes, f"The best agent, {self.best}, is complete: give that path."]
-        return CheckpointError(f"No checkpoint in {self.path} can be continued from. {' '.join(notes)}")
+            notes.append(f"The best agent, {self.best}, is complete: give that path.")
+        raise CheckpointError(f"No checkpoint in {self.path} can be continued from. {' '.join(notes)}")
 
     def save(self, step: int, state: dict[str, Any], meta: dict[str, Any] | None = None) -> Path:
         """Save the run as it is at `step`, then remove all but the last `keep` checkpoints.

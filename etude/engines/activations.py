@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 
@@ -64,12 +64,10 @@ def _recording_agent(
     found: dict[str, dict[str, list[np.ndarray]]] = {}
     for name, part in layout.parts.items():
         bound = part.bound({v: values[f"{name}.{v}"] for v in part.variables})
-        put_part(agent, name, bound.recording(_recorder(found.setdefault(name, {}))))
+        own = found.setdefault(name, {})
+        record = lambda layer, x, own=own: own.setdefault(layer, []).append(np.asarray(x))  # noqa: E731
+        put_part(agent, name, bound.recording(record))
     return agent, found
-
-
-def _recorder(found: dict[str, list[np.ndarray]]) -> Callable[[str, Any], None]:
-    return lambda name, x: found.setdefault(name, []).append(np.asarray(x))
 
 
 def _act(agent: Agent, observation: Tree) -> None:

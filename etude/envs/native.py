@@ -133,7 +133,10 @@ class NativeEnvironments(NotingEnvironments):
         flags[1][self._length >= self._max_steps] = True
         ended = flags[0] | flags[1]
         if self.info_names:
-            self.info = self._numbers_of_info(infos, ended)
+            try:
+                self.info = self._kept_info.of_simulator(infos, ended)
+            except WrongValue as problem:
+                raise self._somewhere().fault(str(problem)) from None
         if ended.any():
             final, observation, infos = self._end(ended, observation, infos)
         else:
@@ -201,12 +204,6 @@ class NativeEnvironments(NotingEnvironments):
             i = int(np.argmin(np.isfinite(numbers)))
             raise self._where(i).fault(f"the reward is {numbers[i]}; expected a finite float32 number")
         return numbers
-
-    def _numbers_of_info(self, infos: dict[str, Any], ended: np.ndarray) -> np.ndarray:
-        try:
-            return self._kept_info.of_simulator(infos, ended)
-        except WrongValue as problem:
-            raise self._somewhere().fault(str(problem)) from None
 
     def _flags(self, name: str, value: Any) -> np.ndarray:
         try:

@@ -238,7 +238,11 @@ class Estimator:
         self._behaviour = float(discounted(self._reward, self._gamma).sum(1).mean())
         by_ratios = [name for name in request.methods if name != SIMULATION and METHODS[name].ratios]
         self._log_prob = behaviour_of(episodes, self._actions, ", ".join(by_ratios)) if by_ratios else None
-        self._check_target(episodes[:1])
+        policy = self._policy()  # where the target cannot be estimated, this says so before anything is trained
+        if self._log_prob is not None:
+            policy.log_prob(episodes[:1])
+        if self._fits:
+            policy.described(episodes[:1], 1, np.random.default_rng(0))
 
     def __call__(self) -> Estimates:
         """The estimates of the policy as it is now."""
@@ -248,14 +252,6 @@ class Estimator:
             found[name] = self._simulated(policy) if name == SIMULATION else self._estimate(name, table, values)
         found.notes = () if self._log_prob is None else tuple(self._notes(table.log_weight))
         return found
-
-    def _check_target(self, episodes: Sequence[Episode]) -> None:
-        """Raise ConfigError where the target cannot be estimated, before anything is trained."""
-        policy = self._policy()
-        if self._log_prob is not None:
-            policy.log_prob(episodes)
-        if self._fits:
-            policy.described(episodes, 1, np.random.default_rng(0))
 
     @property
     def _fits(self) -> list[str]:
@@ -316,8 +312,11 @@ class Estimator:
         own = [name for name in self._request.methods if self._reads_values(name) and name not in fitted]
         found = dict.fromkeys(own, self._modelled()) if own else {}
         if fitted:
-            config = model if isinstance(model, FQEConfig) else FQEConfig()
-            found |= dict.fromkeys(fitted, self._fitted(policy, config))
+            engine = self._run.engine
+            setup = Execution(self._seed, engine.name, engine.device, environments=1)
+            config = dataclasses.replace(model if isinstance(model, FQEConfig) else FQEConfig(), gamma=self._gamma)
+            rng = generator(self._seed, "target actions")
+            found |= dict.fromkeys(fitted, fitted_values(config, policy, self._data, setup, rng))
         return found
 
     def _modelled(self) -> Values:
@@ -336,12 +335,6 @@ class Estimator:
                     "numbers, one for each recorded step."
                 )
         return values
-
-    def _fitted(self, policy: TargetPolicy, config: FQEConfig) -> Values:
-        engine = self._run.engine
-        setup = Execution(self._seed, engine.name, engine.device, environments=1)
-        config = dataclasses.replace(config, gamma=self._gamma)
-        return fitted_values(config, policy, self._data, setup, generator(self._seed, "target actions"))
 
     def _simulated(self, policy: TargetPolicy) -> Estimate:
         run, request = self._run, self._request

@@ -142,7 +142,13 @@ class ImportedModel:
             the file, so that loading the run needs env=. setup: other arguments of `Run`.
         ConfigError where there are no such spaces, NetworkError where the environment has other ones.
         """
-        env = self._spaces_alone() if env is None else env
+        if env is None:
+            if self.observation_space is None or self.action_space is None:
+                raise ConfigError(
+                    f"{self.source} does not name its environment, and holds no spaces that can be read: say what it "
+                    "was trained on, as in env='CartPole-v1' (--env CartPole-v1)."
+                )
+            env = SpacesAlone(self.observation_space, self.action_space, masks=False)
         if self.environments is not None:
             setup.setdefault("environments", self.environments)
         run = Run(self.algorithm, env, config=self.config, **setup)
@@ -173,14 +179,6 @@ class ImportedModel:
             run.close()
             raise
         return run
-
-    def _spaces_alone(self) -> SpacesAlone:
-        if self.observation_space is None or self.action_space is None:
-            raise ConfigError(
-                f"{self.source} does not name its environment, and holds no spaces that can be read: say what it was "
-                "trained on, as in env='CartPole-v1' (--env CartPole-v1)."
-            )
-        return SpacesAlone(self.observation_space, self.action_space, masks=False)
 
     def save(self, run: Run, run_dir: RunDirectory | str | Path) -> None:
         """Save the model's run in a directory, which is the run's from now on."""

@@ -284,7 +284,9 @@ def _rewards(values: np.ndarray, spaces: Spaces, file: str) -> np.ndarray:
         expected = "one number" if agents == 1 else f"{agents} numbers"
         raise DataError(f"{file}: column 'rewards' has shape {values.shape} and dtype {reward.dtype}; expected "
                         f"{expected} for each of {len(values)} rows.")  # fmt: skip
-    return _finite(_single(reward if spaces.agents is not None else reward[:, 0]), "rewards", file)
+    with np.errstate(over="ignore"):  # infinite where float32 cannot hold a number
+        reward = (reward if spaces.agents is not None else reward[:, 0]).astype(np.float32)
+    return _finite(reward, "rewards", file)
 
 
 def _fitted(values: np.ndarray, space: Space, name: str, file: str) -> np.ndarray:
@@ -331,12 +333,6 @@ def _finite(values: np.ndarray, name: str, file: str) -> np.ndarray:
             f"{file}: column {name!r}, row {row}: {values[row]} is not finite. Repair the row, or remove its episode."
         )
     return values
-
-
-def _single(values: np.ndarray) -> np.ndarray:
-    """As float32; infinite where it cannot hold a number."""
-    with np.errstate(over="ignore"):
-        return values.astype(np.float32)
 
 
 def _flags(values: np.ndarray, name: str, file: str) -> np.ndarray:

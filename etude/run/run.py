@@ -86,15 +86,9 @@ def take_over(old: Learner, new: Learner) -> None:
         new.scale.moments = old.scale.moments
     new.progress.gradient_steps = old.progress.gradient_steps
     if isinstance(new.replay, MixedReplay):
-        for name, buffer in _recorded(old, new.replay).items():
+        buffers: Any = {next(iter(new.replay.buffers)): old.replay}
+        for name, buffer in (old.replay.buffers if isinstance(old.replay, MixedReplay) else buffers).items():
             new.replay.buffers[name].restore(buffer.state())
-
-
-def _recorded(old: Learner, mixture: MixedReplay) -> dict[str, Any]:
-    """The buffers of recorded transitions of a learner, by their names in a mixture that has them, too."""
-    if isinstance(old.replay, MixedReplay):
-        return old.replay.buffers
-    return {next(iter(mixture.buffers)): old.replay}
 
 
 COMPONENTS = ("description", "engine", "rollout", "progress", "moments", "scale")  # in every checkpoint of a run

@@ -202,19 +202,16 @@ class ProcessExecutor:
         """See `Executor`."""
         self._stopping, self._owner, self._deaths = False, {}, {}
         backend = self._backend()
-        named = settings.worker, settings.loss
-        self._workers = [backend.worker(i, [], self._server(settings, i), named=named) for i in range(self.jobs)]
+        named, self._workers = (settings.worker, settings.loss), []
+        for i in range(self.jobs):
+            own = settings.on(self.devices[i % len(self.devices)]) if self.devices else settings
+            self._workers.append(backend.worker(i, [], functools.partial(TrialServer, own), named=named))
         options = WorkerOptions(deadline=self._patience, restarts=self._restarts + 1, on_error="restart")
         self._supervisor = WorkerSupervisor(self._workers, options)
 
     def _backend(self) -> ProcessBackend:
         """Where the workers run."""
         return ProcessBackend()
-
-    def _server(self, settings: SegmentSettings, number: int) -> Any:
-        if self.devices:
-            settings = settings.on(self.devices[number % len(self.devices)])
-        return functools.partial(TrialServer, settings)
 
     @property
     def free(self) -> bool:

@@ -271,7 +271,8 @@ class KerasAgentEngine(UserAgentEngine):
             attribute = {"beta1": "beta_1", "beta2": "beta_2"}.get(name, name)
             rate = optimizer._learning_rate
             if name == "learning_rate" and isinstance(rate, keras.Variable):
-                found.append(OptimizerSetting(partial(_number, rate), rate.assign))
+                read = lambda rate=rate: float(KerasVariables.value(rate))  # noqa: E731
+                found.append(OptimizerSetting(read, rate.assign))
             elif of_all:
                 raise ConfigError(
                     f"The learning rate of the optimizer {optimizer.name!r} follows a schedule, {type(rate).__name__}; "
@@ -304,10 +305,6 @@ class KerasAgentEngine(UserAgentEngine):
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             for i, variable in enumerate(optimizer.variables):
                 variable.assign(values[str(i)])
-
-
-def _number(variable: Any) -> float:
-    return float(KerasVariables.value(variable))
 
 
 def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:

@@ -32,7 +32,6 @@ from etude.run import Run, from_state, load
 from etude.run.shared_rows import copy_checkpoint
 from etude.training.assembly.agents import fitted as fitted_agent
 from etude.training.assembly.described import agents_for
-from etude.training.description import RunDescription
 from etude.training.kinds import kind_of
 from etude.training.learner import Learner
 from etude.tuning.evolution.mutations import Mutations, value_at_start
@@ -386,7 +385,11 @@ class Evolution(Study):
         while len(seeds) < population:
             drawn = int(rng.integers(2**31))
             seeds += [drawn] * (drawn not in seeds)
-        own = made.options() | ({} if isinstance(made.algorithm, Agent) else {"config": _fitted_config(made)})
+        own = made.options()
+        if not isinstance(made.algorithm, Agent):  # with the networks that it has here, such as convolutions for images
+            own["config"] = fitted_agent(
+                made.environment.configured(), functools.partial(agents_for, made)
+            ).agent.config
         super().__init__(
             made.algorithm, made.environment.env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),
@@ -523,8 +526,3 @@ def curves_of(trials: Sequence[Trial]) -> list[MemberCurve]:
         units = hidden_units(config.network)
         curves.append(MemberCurve(trial.number, trial.parent, trial.started, change, points, numbers, units))
     return curves
-
-
-def _fitted_config(made: RunDescription) -> Any:
-    """The config with the networks that the algorithm has on this environment, such as convolutions for images."""
-    return fitted_agent(made.environment.configured(), functools.partial(agents_for, made)).agent.config
