@@ -171,7 +171,15 @@ class Adapt:
                 raise ConfigError(f"Adapt: {name} = {value}; expected a positive number, or None.")
         if self.low is not None and self.high is not None and self.low > self.high:
             raise ConfigError(f"Adapt: low = {self.low} is above high = {self.high}.")
-        self._check_alignment()
+        if self.align is not None:
+            checks.counts(self, "align")
+            if self._name not in WHOLE:
+                raise ConfigError(
+                    f"Adapt: align = {self.align}; {self.hyperparameter} is no whole number. Leave it out."
+                )
+            for name in ("low", "high"):
+                if (value := getattr(self, name)) is not None and value % self.align:
+                    raise ConfigError(f"Adapt: {name} = {value:g}; expected a multiple of align = {self.align}.")
         if self.direction not in (-1, 0, 1):
             raise ConfigError(f"Adapt: direction = {self.direction}; expected 1, -1, or 0 for the table's.")
         if not self.sign:
@@ -180,16 +188,6 @@ class Adapt:
                 f"Adapt: {self.hyperparameter} by {self.signal} has no direction of its own; known are {known}. Give "
                 "direction=1 (it grows with the signal) or direction=-1."
             )
-
-    def _check_alignment(self) -> None:
-        if self.align is None:
-            return
-        checks.counts(self, "align")
-        if self._name not in WHOLE:
-            raise ConfigError(f"Adapt: align = {self.align}; {self.hyperparameter} is no whole number. Leave it out.")
-        for name in ("low", "high"):
-            if (value := getattr(self, name)) is not None and value % self.align:
-                raise ConfigError(f"Adapt: {name} = {value:g}; expected a multiple of align = {self.align}.")
 
     @property
     def sign(self) -> int:

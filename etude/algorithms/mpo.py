@@ -110,7 +110,8 @@ class MPO(Agent):
         for name, part in decoupled(policy, before).items():
             divergence, multiplier = before.kl(part), ops.exp(self.dual[name]())
             bound = config.epsilon_std if name == "std" else config.epsilon_mean
-            fit = fit - ops.sum(share * self._log_prob(part, action), -1) + ops.stop_gradient(multiplier) * divergence
+            log_prob = part.log_probabilities() if self.discrete else with_axis(part).log_prob(action)  # [B, n]
+            fit = fit - ops.sum(share * log_prob, -1) + ops.stop_gradient(multiplier) * divergence
             dual = dual + ops.mean(batch.weight * multiplier_dual(divergence, multiplier, bound))
             found |= dict(zip(METRICS[name], (divergence, multiplier), strict=True))
         next_value = ops.sum(ops.exp(log_prior) * q, -1)
@@ -141,10 +142,6 @@ class MPO(Agent):
         flat = ops.reshape(ops.swapaxes(ops.clip(action, -1.0, 1.0), 0, 1), (-1, self.size))
         q = ops.swapaxes(ops.reshape(self.critic_target((repeated, flat)), (count, -1)), 0, 1)
         return action, ops.zeros_like(q) - math.log(count), q
-
-    def _log_prob(self, policy: Any, action: Any) -> Any:
-        """The log probabilities [B, n] of what `_proposed` returned."""
-        return policy.log_probabilities() if self.discrete else with_axis(policy).log_prob(action)
 
 
 def with_axis(policy: Gaussian) -> Gaussian:

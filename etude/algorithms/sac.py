@@ -129,8 +129,12 @@ class SAC(Agent):
         self.gsde: StateDependentPolicy | None = (
             StateDependentPolicy(spaces, TanhGaussian, learn_features=True) if gsde else None
         )
-        self.actor: Any = self._make_actor(make, spaces)
         config = self.config
+        self.actor: Any = (
+            make(config.actor_network, spaces.observation, outputs=2 * self.size)
+            if self.gsde is None
+            else self.gsde.make(make, config.actor_network, gain=1.0)
+        )
         self.critic: CriticEnsemble = self.make_critic(make, spaces)
         if self.has_targets:
             self.critic_target: CriticEnsemble = target(self.critic, tau="tau")
@@ -152,11 +156,6 @@ class SAC(Agent):
     def make_critic(self, make: Maker, spaces: Spaces) -> CriticEnsemble:
         """The critics that are trained."""
         return CriticEnsemble.make(make, self.config.critic_network, spaces, self.config.n_critics)
-
-    def _make_actor(self, make: Maker, spaces: Spaces) -> Any:
-        if self.gsde is not None:
-            return self.gsde.make(make, self.config.actor_network, gain=1.0)
-        return make(self.config.actor_network, spaces.observation, outputs=2 * self.size)
 
     def act(self, observation: Tree) -> TanhGaussian | StateDependentGaussian:
         seen = self.normaliser(observation)

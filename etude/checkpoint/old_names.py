@@ -71,11 +71,16 @@ def present_state(state: Any) -> Any:
     for component in {"replay", "rollout"} & renamed.keys():
         renamed[component] = _with_samples(renamed[component])
     if isinstance(rollout := renamed.get("rollout"), Mapping):
-        renamed["rollout"] = _present_rollout(rollout)
+        # Only the keys of environments: steps that were collected ahead may hold others of the same name.
+        renamed["rollout"], states = _with_names(rollout, ROLLOUT), []
+        if isinstance(environments := rollout.get("environments"), Mapping):
+            environments = {
+                number: _with_names(one, ENVIRONMENT) if isinstance(one, Mapping) else one
+                for number, one in environments.items()
+            }
+            renamed["rollout"]["environments"] = environments
+            states = [one.get("recurrent_state") for one in environments.values() if isinstance(one, Mapping)]
         # Of agents with a state: extras of other rollouts are those of their explorers.
-        environments = renamed["rollout"].get("environments")
-        kept = environments.values() if isinstance(environments, Mapping) else ()
-        states = [one.get("recurrent_state") for one in kept if isinstance(one, Mapping)]
         if any(isinstance(state, np.ndarray) and state.size > 0 for state in states):
             steps = {"replay", "rollout"} & renamed.keys()
             renamed |= {component: _with_present_extras(renamed[component]) for component in steps}
@@ -137,17 +142,6 @@ def _with_present_classes(value: Any) -> Any:
         own = {"class": EXPLORERS[kind]} if isinstance(kind, str) and kind in EXPLORERS else {}
         return {key: _with_present_classes(item) for key, item in value.items()} | own
     return [_with_present_classes(item) for item in value] if isinstance(value, list) else value
-
-
-def _present_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
-    """Only the keys of environments are renamed: steps that were collected ahead may hold others of the same name."""
-    renamed = _with_names(rollout, ROLLOUT)
-    if isinstance(environments := rollout.get("environments"), Mapping):
-        renamed["environments"] = {
-            number: _with_names(one, ENVIRONMENT) if isinstance(one, Mapping) else one
-            for number, one in environments.items()
-        }
-    return renamed
 
 
 def _with_present_extras(value: Any) -> Any:

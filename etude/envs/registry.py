@@ -201,15 +201,10 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
     if callable(env):
         return _resolve_callable(env, name_of(env))
     got = f"An environment is a Gymnasium id, 'module:callable', a gymnasium.Env class or a callable; got {env!r}."
-    raise ConfigError(f"{got} {_maker_of(env)}".strip())
-
-
-def _maker_of(env: Any) -> str:
-    """What to give in the place of an environment that was made already; '' for anything else."""
-    if not isinstance(env, gym.Env):
-        return ""
-    make = f"{type(env.unwrapped).__name__}(...)" if env.spec is None else f"gymnasium.make({env.spec.id!r})"
-    return f"Give a function that makes it: lambda: {make}."
+    if isinstance(env, gym.Env):  # made already
+        make = f"{type(env.unwrapped).__name__}(...)" if env.spec is None else f"gymnasium.make({env.spec.id!r})"
+        got += f" Give a function that makes it: lambda: {make}."
+    raise ConfigError(got)
 
 
 def name_of(env: EnvironmentSpec) -> str:

@@ -83,7 +83,9 @@ class TargetPolicy:
             found[rows] = distribution.log_prob(action[rows])
             at_bounds = np.flatnonzero(clipped[rows])
             if len(at_bounds):
-                found[rows[at_bounds]] = _of_clipped(trees.rows(distribution, at_bounds), action[rows[at_bounds]])
+                own, bounds = trees.rows(distribution, at_bounds), rows[at_bounds]
+                # Other distributions than normal ones never take an action that was clipped.
+                found[bounds] = clipped_log_prob(own, action[bounds]) if isinstance(own, Gaussian) else -np.inf
         return found[here]
 
     def described(self, episodes: Sequence[Episode], samples: int, rng: np.random.Generator) -> np.ndarray:
@@ -126,13 +128,6 @@ def steps_of(episodes: Sequence[Episode]) -> tuple[np.ndarray, np.ndarray]:
 def observations_of(episodes: Sequence[Episode]) -> Tree:
     """The observations of all steps [sum of L, ...], without the last one of each episode."""
     return trees.concatenate([trees.rows(episode.observation, slice(0, -1)) for episode in episodes])
-
-
-def _of_clipped(distribution: Any, action: np.ndarray) -> np.ndarray:
-    """The log probabilities [M] of actions that were clipped; other distributions than normal ones never take them."""
-    if isinstance(distribution, Gaussian):
-        return clipped_log_prob(distribution, action)
-    return np.full(len(action), -np.inf)
 
 
 def _spread(values: np.ndarray, places: np.ndarray, count: int) -> np.ndarray:

@@ -54,23 +54,20 @@ class TransformerArchitecture:
         self.parameters: dict[str, Parameter] = dict(self._before.parameters)
         if spec.positions == "learned":
             self.parameters["position"] = Parameter((spec.context, spec.width), "fan_in", spec.width, 1.0)
-        for i in range(spec.layers):
-            self._add_block(f"block{i}.", (2 * spec.layers) ** -0.5)
+        # The outputs of layers that are added to the stream are as small as it, whatever the number of blocks.
+        small = (2 * spec.layers) ** -0.5
+        for block in (f"block{i}." for i in range(spec.layers)):
+            self._add_norm(f"{block}attention.input.norm")
+            self._add_dense(f"{block}attention.input", spec.width, 3 * spec.attention, 1.0)
+            self._add_dense(f"{block}attention.output", spec.attention, spec.width, small)
+            self._add_norm(f"{block}feedforward.input.norm")
+            self._add_dense(f"{block}feedforward.input", spec.width, spec.feedforward, 1.0)
+            self._add_dense(f"{block}feedforward.output", spec.feedforward, spec.width, small)
         self._add_norm("norm")
         self._affine = _affine
         last = Mlp((), spec.before.activation, spec.before.initializer)
         self._after = Architecture(last, gym_spaces.Box(-1, 1, (spec.width,)), outputs, gain=gain, prefix="after.")
         self.parameters |= {} if self._tied else self._after.parameters
-
-    def _add_block(self, block: str, gain: float) -> None:
-        """gain: of the layers whose outputs are added to the stream; as small as it, whatever the number of blocks."""
-        width, attention, units = self.spec.width, self.spec.attention, self.spec.feedforward
-        self._add_norm(f"{block}attention.input.norm")
-        self._add_dense(f"{block}attention.input", width, 3 * attention, 1.0)
-        self._add_dense(f"{block}attention.output", attention, width, gain)
-        self._add_norm(f"{block}feedforward.input.norm")
-        self._add_dense(f"{block}feedforward.input", width, units, 1.0)
-        self._add_dense(f"{block}feedforward.output", units, width, gain)
 
     def _add_norm(self, name: str) -> None:
         self.parameters[f"{name}.scale"] = Parameter((self.spec.width,), "ones", 1, 1.0)

@@ -331,7 +331,10 @@ def _read(found: Inspection, path: Path) -> None:
     stream = _FileStream(path, found.spaces)
     found.spaces = stream.spaces
     found.environment = found.environment or stream.metadata.get("environment")
-    if (behaviour := _behaviour(stream.metadata)) not in found.behaviour:
+    run, behaviour = stream.metadata.get("run"), "not recorded"
+    if isinstance(run, dict):
+        behaviour = f"{run.get('algorithm')} on {stream.metadata.get('environment')}, seed {run.get('seed')}"
+    if behaviour not in found.behaviour:
         found.behaviour.append(behaviour)
     for episode in stream:
         found.returns.append(float(episode.reward.sum(dtype=np.float64)))
@@ -343,13 +346,6 @@ def _read(found: Inspection, path: Path) -> None:
     found.files += 1
     found.transitions += stream.transitions
     found.dropped += stream.dropped
-
-
-def _behaviour(metadata: dict[str, Any]) -> str:
-    run = metadata.get("run")
-    if not isinstance(run, dict):
-        return "not recorded"
-    return f"{run.get('algorithm')} on {metadata.get('environment')}, seed {run.get('seed')}"
 
 
 def _left(source: Any, ending: str) -> list[str]:

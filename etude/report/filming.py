@@ -105,21 +105,16 @@ def write_film(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0
     ending = Path(path).suffix.lower()
     if ending not in writers:
         raise ConfigError(f"{path}: a video is written as .mp4 or .gif; got {ending or 'no ending'}.")
-    _require_writable(Path(path))  # before anything is played
-    return writers[ending](frames, path, fps)
-
-
-def _require_writable(path: Path) -> None:
-    """Raise ConfigError where no file can be written there."""
-    partial = temporary_beside(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+    partial = temporary_beside(Path(path))
+    try:  # before anything is played
+        partial.parent.mkdir(parents=True, exist_ok=True)
         partial.touch()
         partial.unlink()
     except OSError as error:
         raise ConfigError(
             f"The video {path} cannot be written: {error.strerror or error}. Name another file (--video)."
         ) from error
+    return writers[ending](frames, path, fps)
 
 
 def can_write_mp4() -> bool:

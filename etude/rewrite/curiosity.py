@@ -137,15 +137,19 @@ class _IntrinsicReward(Rewriter):
         return replace(steps, reward=steps.reward + added)
 
     def _rewards(self, steps: Steps, rows: dict[str, Tree]) -> np.ndarray:
-        """The intrinsic rewards of steps [T, N], from their rows [T * N, ...]. The number of these is filled up to a
-        power of two: few sizes are compiled."""
-        count = steps.reward.size
+        """The intrinsic rewards of steps [T, N], from their rows [T * N, ...]."""
+        found = self._reward(rows, steps.reward.size)
+        return found.reshape(*steps.shape, *found.shape[1:])
+
+    def _reward(self, rows: dict[str, Tree], count: int) -> np.ndarray:
+        """What the agent computes as rewards of rows, [M, ...]. Their number is filled up to a power of two: few sizes
+        are compiled."""
         more = (1 << (count - 1).bit_length()) - count
         filled = {name: trees.map(lambda leaf: np.concatenate([leaf, leaf[:1].repeat(more, 0)]), tree)
                   for name, tree in rows.items()} if more else rows  # fmt: skip
         discount = np.zeros(count + more, np.float32)
         found = self._engine.reward(filled["observation"], filled["action"], filled["next_observation"], discount)
-        return np.asarray(found, np.float64)[:count].reshape(*steps.shape, *found.shape[1:])
+        return np.asarray(found, np.float64)[:count]
 
     def _learn(self, rows: dict[str, Tree]) -> None:
         """A gradient step for each `batch_size` rows that wait, in random order; the rest wait for more."""

@@ -62,7 +62,14 @@ class LocalPolicy:
         self._constants: dict[str, np.ndarray] = {}
         self._read: set[str] = set()
         self.description: dict[str, Any] = self._described(outputs)
-        self._check(outputs, {name: one.value for name, one in {**inputs, **weights, **explored}.items()})
+        given = {name: one.value for name, one in {**inputs, **weights, **explored}.items()}
+        try:  # as a client computes it
+            found = client.ClientProgram(self.description)({**given, **self._constants})
+        except (ValueError, TypeError, LookupError) as error:
+            raise ConfigError(f"the client cannot compute it: {error}.") from error
+        for name, out in outputs.items():
+            if not np.array_equal(found[name], out.value, equal_nan=out.dtype.kind == "f"):
+                raise ConfigError(f"the client computes {name} otherwise.")
 
     def arrays(self, step: int) -> dict[str, np.ndarray]:
         """What the program reads beside observations and noise, at environment step `step`."""
@@ -173,16 +180,6 @@ class LocalPolicy:
             "observations": _structure(self._observations.source),
             "action": _structure(self._actions.source),
         }
-
-    def _check(self, outputs: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
-        """Compute it as a client does."""
-        try:
-            found = client.ClientProgram(self.description)({**arrays, **self._constants})
-        except (ValueError, TypeError, LookupError) as error:
-            raise ConfigError(f"the client cannot compute it: {error}.") from error
-        for name, out in outputs.items():
-            if not np.array_equal(found[name], out.value, equal_nan=out.dtype.kind == "f"):
-                raise ConfigError(f"the client computes {name} otherwise.")
 
 
 def _named(path: tuple[Any, ...]) -> str:

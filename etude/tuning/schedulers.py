@@ -341,13 +341,14 @@ class OptunaSearch:
                 if all(trial.over or trial.rests for trial in each.trials):
                     study.add_trial(_told(optuna, state, each, distributions))
             asked = study.ask(distributions).params
-        return {name: _value(state, name, value) for name, value in asked.items()}
+        choices = _choices(state)
+        return {name: choices[name][value] if name in choices else value for name, value in asked.items()}
 
 
 def _told(optuna: Any, state: StudyState, each: Configuration, distributions: Mapping[str, Any]) -> Any:
     """A configuration as a trial of Optuna."""
     values = state.space.values(each.trials[0].genome.config)
-    params = {name: _index(state, name, value) for name, value in values.items()}
+    params = values | {name: own.index(values[name]) for name, own in _choices(state).items()}
     outcome = {"state": optuna.trial.TrialState.FAIL} if each.failed else {"value": each.score()}
     return optuna.trial.create_trial(params=params, distributions=dict(distributions), **outcome)
 
@@ -362,14 +363,9 @@ def _distribution(optuna: Any, state: StudyState, name: str) -> Any:
     return kind(*ends, log=isinstance(domain, LogInterval))
 
 
-def _value(state: StudyState, name: str, value: Any) -> Any:
-    domain = state.space.domains[name]
-    return domain.values[value] if isinstance(domain, Choices) else value
-
-
-def _index(state: StudyState, name: str, value: Any) -> Any:
-    domain = state.space.domains[name]
-    return domain.values.index(value) if isinstance(domain, Choices) else value
+def _choices(state: StudyState) -> dict[str, Sequence[Any]]:
+    """The values of each domain of which Optuna knows the index alone."""
+    return {name: own.values for name, own in state.space.domains.items() if isinstance(own, Choices)}
 
 
 @contextlib.contextmanager

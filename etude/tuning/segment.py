@@ -304,10 +304,7 @@ class TrialRuns:
         reason = "steps"
         if run.step >= segment.until:
             return reason
-        called, own = self._callbacks.pop(segment.trial, (-1, []))
-        if called != run.step:
-            make = self._settings.training.callbacks
-            own = as_list(make() if make is not None else ())
+        own = self._callbacks_at(segment.trial, run.step)
         with closing(JsonLines(directory.metrics)) as lines:
             call = CallbackList([lines, *own], run)
             schedule = _schedule(self._settings.plan)
@@ -331,6 +328,14 @@ class TrialRuns:
                 "events of run.steps(steps, **schedule)."
             )
         return reason
+
+    def _callbacks_at(self, trial: int, step: int) -> list[Any]:
+        """The callbacks of a trial: those that were called up to this step, or new ones."""
+        called, made = self._callbacks.pop(trial, (-1, []))
+        if called == step:
+            return made
+        make = self._settings.training.callbacks
+        return as_list(make() if make is not None else ())
 
 
 def _schedule(plan: StudyPlan) -> dict[str, Any]:

@@ -189,7 +189,14 @@ class Sweep(ManyRuns):
         save_every: int | None = None,
         **further: Any,
     ):
-        made = _described(algorithm, env, further)
+        if isinstance(algorithm, Mapping):
+            raise ConfigError("A sweep trains one algorithm; a dict of policies has several. Train them with Run.")
+        if refused := [name for name in (*OTHER, "seed") if name in further]:
+            raise ConfigError(
+                f"A sweep takes no {', '.join(refused)}: each of its runs has a seed and a run directory of its own. "
+                "Leave it out, and give seeds= and folder=."
+            )
+        made = described_trials(algorithm, env, further)
         usual = preset_steps(made)
         if steps is None and usual is None:
             raise ConfigError(
@@ -321,17 +328,6 @@ def sweep(
     `Sweep`."""
     with Sweep(algorithm, env, seeds=seeds, steps=steps, **further) as made:
         return made.run(callbacks)
-
-
-def _described(algorithm: Any, env: Any, further: dict[str, Any]) -> RunDescription:
-    if isinstance(algorithm, Mapping):
-        raise ConfigError("A sweep trains one algorithm; a dict of policies has several. Train them with Run.")
-    if refused := [name for name in (*OTHER, "seed") if name in further]:
-        raise ConfigError(
-            f"A sweep takes no {', '.join(refused)}: each of its runs has a seed and a run directory of its own. Leave "
-            "it out, and give seeds= and folder=."
-        )
-    return described_trials(algorithm, env, further)
 
 
 def _divided(seeds: list[int], groups: int) -> tuple[tuple[int, ...], ...]:

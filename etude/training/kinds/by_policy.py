@@ -256,11 +256,12 @@ class PolicyLearning(LearningKind):
 
     def make_learner(self, context: TrainingContext, rewriters: Any = None) -> Any:
         agent: Any = context.agent
+        engine: Any = context.engine
         learners: dict[str, Any] = {}
         for policy in agent.learners:
-            own = _own_context(context, policy)
+            setup = _own_setup(context.setup, policy)
+            own = dataclasses.replace(context, agent=agent.members[policy], engine=engine.of[policy], setup=setup)
             learners[policy] = kind_of(own.agent).make_learner(own)
-        engine: Any = context.engine
         acting = self.actor(context)().of if engine.exportable else {}
         frozen = {policy: acting[policy].read_by_acting() for policy in agent.frozen if policy in acting}
         names = tuple(full_name(policy, name) for policy, read in frozen.items() for name in read)
@@ -386,16 +387,6 @@ def _copied_weights(agent: PolicyAgents, policy: str, copied: Any) -> Weights:
     source = agent.leagues[policy].of
     names = tuple(agent.subsets[source].agents), tuple(agent.subsets[policy].agents)
     return renamed_weights(copied.weights(), source, names[0], policy, names[1])
-
-
-def _own_context(context: TrainingContext, policy: str) -> TrainingContext:
-    agent, engine = context.agent, context.engine
-    return dataclasses.replace(
-        context,
-        agent=agent.members[policy],  # type: ignore[attr-defined]
-        engine=engine.of[policy],  # type: ignore[attr-defined]
-        setup=_own_setup(context.setup, policy),
-    )
 
 
 def _own_setup(setup: Execution, policy: str) -> Execution:

@@ -99,21 +99,16 @@ def suggest(losses: Observed, rewards: Observed) -> LRSuggestion:
         metric, rate = "loss", float(losses.rates[steepest])
     elif bound is not None:
         return LRSuggestion(bound, f"{where}, and no curve improves before: a tenth of that.")
+    elif (updates := len(losses.rates)) < FEWEST:
+        few = f"only {updates} updates were made, and a curve needs {FEWEST}: give more episodes, or a larger N."
+        return LRSuggestion(None, few)
     else:
-        return LRSuggestion(None, _flat(len(losses.rates)))
+        flat = "neither reward nor loss changes by more than its noise. Raise end_lr, or N, so that more episodes are "
+        return LRSuggestion(None, f"{flat}played at each rate.")
     reason = f"the smoothed {metric} improves fastest at {rate:.2g}"
     if bound is not None and bound < rate:
         return LRSuggestion(bound, f"{reason}, but {where}: a tenth of that.", metric)
     return LRSuggestion(rate, f"{reason}{f'; {where}' if where else ''}.", metric)
-
-
-def _flat(updates: int) -> str:
-    if updates < FEWEST:
-        return f"only {updates} updates were made, and a curve needs {FEWEST}: give more episodes, or a larger N."
-    return (
-        "neither reward nor loss changes by more than its noise. Raise end_lr, or N, so that more episodes are played "
-        "at each rate."
-    )
 
 
 class RampEnded(EndTraining):
