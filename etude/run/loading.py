@@ -40,7 +40,7 @@ from etude.training.description import (
 )
 from etude.training.sources import sources_from
 
-PER_ENVIRONMENT = ("returns", "waiting", "playing")  # arrays in the states of scales of rewards, and of leagues
+PER_ENVIRONMENT = ("returns", "waiting", "playing", "inverse")  # arrays in states: of scales of rewards, leagues, E3B
 
 
 def load(

@@ -236,6 +236,23 @@ def test_two_of_a_kind_and_a_function_work_together(engine_name):
 
 
 @pytest.mark.variant
+@pytest.mark.parametrize("name", ["rnd", "icm", "e3b"])
+def test_a_run_goes_on_with_another_number_of_environments(name, engine_name):
+    with made(engine_name, rewrite=name) as run:
+        run.train(72)
+        state = run.state()
+    with pytest.warns(UserWarning, match="had 4 environments and has 3"):
+        again = from_state(state, "CartPole-v1", environments=3)
+    with again:
+        own, was = rewriter(again, name), state["rewriters"][name]
+        assert differences(own._engine.weights(), was["engine"]["values"]) == []
+        if name == "e3b":
+            assert np.array_equal(own._inverse, np.tile(own._fresh, (3, 1, 1)))
+        event = [event for event in again.steps(96) if isinstance(event, Learned)][-1]
+    assert event.metrics[f"{name}_reward"] > 0
+
+
+@pytest.mark.variant
 def test_a_state_that_does_not_fit_is_refused(engine_name):
     with made(engine_name) as run:
         run.train(72)
