@@ -164,8 +164,9 @@ class ExportedPolicy:
         if self.memory:
             found[FIRST] = rng.random(n) < 0.2
         for each in (*self._rewards, *self.memory):
-            scale = 1 if each.dtype.kind == "f" else 255
-            found[each.name] = (scale * rng.uniform(-1 if scale == 1 else 0, 1, (n, *each.shape))).astype(each.dtype)
+            found[each.name] = rng.uniform(-1, 1, (n, *each.shape)).astype(each.dtype)
+        for each, frames in zip(self._stacked, self.memory, strict=False):  # which are observations, too
+            found[frames.name] = found[each.name][rng.integers(n, size=(n, self._frames))]
         return found
 
 

@@ -6,11 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from export_cases import load
+from export_cases import MIXED, Random, load
 
 import etude
 from etude import cli
 from etude.base.errors import ConfigError
+from etude.export.policy import policies_of
 
 
 def test_act_needs_numpy_alone(run_of, tmp_path):
@@ -22,6 +23,17 @@ def test_act_needs_numpy_alone(run_of, tmp_path):
     )
     done = subprocess.run([sys.executable, "-I", "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "2\n"
+
+
+def test_what_exports_are_compared_on_are_observations_in_stacked_frames_too():
+    stacked = etude.Environment(lambda: Random(MIXED), frame_stack=2)
+    with etude.Run("r2d2", stacked, network=etude.Recurrent(etude.Mlp((8,)), 8), engine="torch") as run:
+        policy = policies_of(run.policy)[""]
+    drawn = policy.examples(50, np.random.default_rng(0))
+    for name in ("number", "choice", "pair.0", "pair.1"):
+        single, frames = drawn[f"observation.{name}"], drawn[f"frames.{name}"]
+        assert frames.shape == (50, 2, *single.shape[1:]) and frames.dtype == single.dtype
+        assert set(map(str, frames.reshape(100, -1))) <= set(map(str, single.reshape(50, -1)))
 
 
 def test_act_says_what_an_observation_is_to_be(run_of, tmp_path):
