@@ -72,6 +72,7 @@ TABLE = (
     Row("ppo", "Walker2d-v5", 2_288),
     Row("mpo", "Pendulum-v1", -200),
     Row("td_mpc2", "Pendulum-v1", -200),
+    Row("pets", "Pendulum-v1", -200),
     Row("categorical_sac", "Pendulum-v1", -200),
     Row("tqc", "Pendulum-v1", -157),
     Row("tqc", "HalfCheetah-v5", 6_069),  # SAC's mean

@@ -35,6 +35,7 @@ from etude.algorithms.maddpg import MADDPG, MADDPGConfig, MATD3Config
 from etude.algorithms.mappo import MAPPO, MAPPOConfig
 from etude.algorithms.marwil import MARWIL, MARWILConfig
 from etude.algorithms.mpo import MPO, MPOConfig
+from etude.algorithms.pets import PETS, PETSConfig
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.algorithms.pqn import PQN, PQNConfig
 from etude.algorithms.qmix import QMIX, QMIXConfig, VDNConfig
@@ -101,6 +102,7 @@ ALGORITHMS: dict[str, tuple[type[Agent], type]] = {
     "matd3": (MADDPG, MATD3Config),
     "mpo": (MPO, MPOConfig),
     "neural_ts": (NeuralTS, NeuralTSConfig),
+    "pets": (PETS, PETSConfig),
     "ppo": (PPO, PPOConfig),
     "pqn": (PQN, PQNConfig),
     "qmix": (QMIX, QMIXConfig),
@@ -163,6 +165,7 @@ __all__ = [
     "MADDPG", "MADDPGConfig", "MAPPO", "MAPPOConfig", "MARWIL", "MARWILConfig", "MATD3Config", "MPO", "MPOConfig",
     "named", "NeuralTS", "NeuralTSConfig", "OfflineConfig", "OffPolicyConfig", "OnPolicyConfig",
     "OnPolicySequenceConfig", "OTHER_NAMES", "OwnDistribution", "PairsConfig", "PPO", "PPOConfig", "PQN", "PQNConfig",
+    "PETS", "PETSConfig",
     "QMIX", "QMIXConfig", "QRDQN", "QRDQNConfig", "R2D2", "R2D2Config", "RainbowConfig", "ReBRAC", "ReBRACConfig",
     "RecurrentPPO", "RecurrentPPOConfig", "Reinforce", "ReinforceConfig", "RewardModel", "RewardModelConfig", "RLHF",
     "RLHFConfig", "SAC", "SACConfig", "SACNConfig", "SequenceConfig", "TD3", "TD3BC", "TD3BCConfig", "TD3Config",

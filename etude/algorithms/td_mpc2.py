@@ -1,11 +1,11 @@
 """A model of the task in a latent space, learned together with values, in which every action is planned.
 
 Hansen, Su & Wang 2024, TD-MPC2: Scalable, robust world models for continuous control, arXiv:2310.16828, section 3.
-Planning: Williams, Aldrich & Theodorou 2015, Model predictive path integral control, arXiv:1509.01149.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -14,6 +14,7 @@ import numpy as np
 
 from etude import ops
 from etude.agent import Agent, Loss, Losses
+from etude.algorithms.planning import PlanningConfig, planned, with_each
 from etude.base import checks, trees
 from etude.base.data import Batch
 from etude.base.errors import ConfigError
@@ -29,12 +30,11 @@ from etude.protocols import Weights
 
 LOG_STD = (-10.0, 2.0)  # bounds on the policy's log standard deviation
 SUBSET = 2  # critics whose smaller value is bootstrapped from, drawn anew for each batch
-TIE = 1e-6  # relative difference of values below which rounding alone decides which plan is better
 LEAST_RANGE = 1.0  # values are not scaled up: below this range the policy's loss has them as they are
 
 
 @dataclass(frozen=True)
-class TDMPC2Config(SequenceConfig):
+class TDMPC2Config(SequenceConfig, PlanningConfig):
     """Hyperparameters of TD-MPC2, besides those of every algorithm that learns from sequences. `sequence_length` is the
     horizon, of what the model is trained on and of plans. Actions are in [-1, 1]."""
 
@@ -59,32 +59,26 @@ class TDMPC2Config(SequenceConfig):
     n_critics: int = 5  # critics
     bins: int = 101  # values that rewards and returns are distributions over, evenly spaced after `symlog`
     largest: float = 10.0  # symlog of the largest reward or return that can be predicted
-    iterations: int = 6  # times that plans are drawn and refitted, for each action
-    n_plans: int = 512  # plans in each iteration
-    n_policy_plans: int = 24  # of these, plans that the policy makes
-    n_elites: int = 64  # plans of the highest value, which the next ones are fitted to
-    plan_temperature: float = 0.5  # weight of a plan's value in the logarithm of its share in the fit
-    least_std: float = 0.05  # lower bound on the standard deviation that plans are drawn with
-    largest_std: float = 2.0  # upper bound on it, which plans are first drawn with
+    n_policy_plans: int = 24  # of the plans in each iteration, those that the policy makes
 
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "tau", "decay", "scale_rate")
-        checks.counts(self, "latent_size", "simplex_size", "bins", "iterations", "n_plans", "n_elites", "n_critics")
-        checks.positive(self, "largest", "least_std", "largest_std")
+        checks.counts(self, "latent_size", "simplex_size", "bins", "n_critics")
+        checks.positive(self, "largest")
         checks.not_negative(
             self, "consistency_coefficient", "reward_coefficient", "critic_coefficient", "termination_coefficient",
-            "temperature", "plan_temperature", "n_policy_plans",
+            "temperature", "n_policy_plans",
         )  # fmt: skip
         name = type(self).__name__
         if self.latent_size % self.simplex_size:
             raise ConfigError(
                 f"{name}: latent_size = {self.latent_size}, simplex_size = {self.simplex_size}; expected a multiple."
             )
-        if not self.n_elites <= self.n_plans or not self.n_policy_plans < self.n_plans:
+        if not self.n_policy_plans < self.n_plans:
             raise ConfigError(
-                f"{name}: n_elites = {self.n_elites} and n_policy_plans = {self.n_policy_plans} of n_plans = "
-                f"{self.n_plans}; expected at most all of them, and fewer than all by the policy."
+                f"{name}: n_policy_plans = {self.n_policy_plans} of n_plans = {self.n_plans}; expected fewer than all "
+                "by the policy."
             )
         if self.n_critics < SUBSET:
             raise ConfigError(f"{name}: n_critics = {self.n_critics}; expected {SUBSET} or more.")
@@ -155,28 +149,15 @@ class TDMPC2(Agent):
     # Planning: N observations, S plans of H steps for each.
 
     def act(self, observation: Tree) -> Gaussian:
-        """The first action of the plans for each observation: mean and deviation after the last refit. Section 3.2."""
-        config, z = self.config, self.encode(observation)
-        by_policy = [self._plans_of_policy(z)] if config.n_policy_plans else []
-        mean = ops.reshape(ops.zeros_like(z[:, :1]), (-1, 1, 1, 1))
-        std = mean + config.largest_std
-        drawn = self.drawn()
-        for i in range(config.iterations):
-            plans = ops.concatenate([*by_policy, ops.clip(mean + std * drawn[i], -1.0, 1.0)], 1)  # [N, S, H, A]
-            value = self._value_of(z, plans)
-            worst = ops.sort(value)[:, -config.n_elites :][:, :1]
-            worst = worst - TIE * ops.maximum(1.0, ops.abs(worst))
-            logits = ops.where(value >= worst, config.plan_temperature * value, -1e9 + ops.zeros_like(value))
-            share = ops.reshape(ops.softmax(logits), (-1, config.n_plans, 1, 1))
-            mean = ops.sum(share * plans, 1, keepdims=True)
-            std = ops.sqrt(ops.sum(share * ops.square(plans - mean), 1, keepdims=True))
-            std = ops.clip(std, config.least_std, config.largest_std)
-        return Gaussian(mean[:, 0, 0], ops.log(std[:, 0, 0]))
+        """The first action of the plans for each observation. Section 3.2."""
+        z = self.encode(observation)
+        by_policy = [self._plans_of_policy(z)] if self.config.n_policy_plans else []
+        return planned(self.config, z, self.drawn(), functools.partial(self._value_of, z), by_policy)
 
     def _plans_of_policy(self, z: Any) -> Any:
         """[N, n_policy_plans, H, A]."""
         drawn, actions = self.drawn_by_policy(), []  # [P, H, A]
-        state = _with_each(z, drawn)
+        state = with_each(z, drawn)
         for t in range(self.config.sequence_length):
             noise = ops.zeros_like(ops.expand_dims(z[:, :1], 1)) + drawn[:, t]
             actions.append(self.policy_at(state).sample(ops.reshape(noise, (-1, self.size))))
@@ -186,7 +167,7 @@ class TDMPC2(Agent):
     def _value_of(self, z: Any, plans: Any) -> Any:
         """The rewards that the model expects of each plan, and the value of the policy after it: [N, S]."""
         config, total, discount = self.config, 0.0, 1.0
-        states = [_with_each(z, plans[0])]
+        states = [with_each(z, plans[0])]
         for t in range(config.sequence_length):
             states.append(self.following(states[-1], ops.reshape(plans[:, :, t], (-1, self.size))))
         # Only the states depend on one another: whatever reads them does so once for all steps.
@@ -259,9 +240,3 @@ class TDMPC2(Agent):
 def _rows(x: Any) -> Any:
     """Steps of sequences [B, L, ...] one after the other: [B * L, ...]."""
     return ops.reshape(x, (-1, *x.shape[2:]))
-
-
-def _with_each(z: Any, plans: Any) -> Any:
-    """The latent states [N, Z], each once for each of S plans [S, ...]: [N * S, Z]."""
-    empty = ops.zeros_like(ops.reshape(plans, (plans.shape[0], -1))[:, :1])
-    return ops.reshape(ops.expand_dims(z, 1) + empty, (-1, z.shape[-1]))

@@ -137,10 +137,10 @@ class Architecture:
             name = f"{prefix}dense{first + i}"
             stack = () if self.members is None else (self.members,)
             bias_shape = (units,) if self.members is None else (self.members, 1, units)
-            shapes = {"weight": (*stack, inputs, units), "bias": bias_shape}
-            weight, bias = (self._add(f"{name}.{part}", shape, inputs, own) for part, shape in shapes.items())
+            shapes = {"weight": (*stack, inputs, units)} | ({"bias": bias_shape} if self.spec.bias else {})
+            weight, *bias = (self._add(f"{name}.{part}", shape, inputs, own) for part, shape in shapes.items())
             if not self.spec.noisy:
-                layer = Dense(weight, bias, None, name=self._prefix + name)
+                layer = Dense(weight, bias[0] if bias else None, None, name=self._prefix + name)
             else:
                 noisy = Noisy(*(f"{name}.{part}" for part in ("weight_scale", "bias_scale", "noise_in", "noise_out")))
                 for scale, shape in zip(noisy[:2], shapes.values(), strict=True):
@@ -148,7 +148,7 @@ class Architecture:
                 for noise, size in ((noisy.inputs, inputs), (noisy.units, units)):
                     self.noise[noise] = (*stack, size)
                     self.parameters[noise] = Parameter((*stack, size), "zeros", inputs, 0.0)
-                layer = Dense(weight, bias, noisy, name=self._prefix + name)
+                layer = Dense(weight, bias[0], noisy, name=self._prefix + name)
             if self.spec.batch_renorm:
                 layer = layer._replace(renorm=self._add_renorm(layer.name, inputs))
             if own is None:

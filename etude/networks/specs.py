@@ -32,6 +32,8 @@ def _check(spec: Mlp | Conv) -> None:
     checks.not_negative(spec, "noisy")
     if not 0.0 <= spec.dropout < 1.0:
         raise ConfigError(f"{type(spec).__name__}: dropout = {spec.dropout}; expected a fraction from 0 to below 1.")
+    if spec.noisy and not spec.bias:
+        raise ConfigError(f"{type(spec).__name__}: noisy = {spec.noisy} of layers with bias = False; drop one of them.")
     _check_layers(spec, spec.dueling)
 
 
@@ -87,6 +89,7 @@ class Mlp:
     dropout: float = 0.0  # fraction of hidden units that are dropped in training
     batch_renorm: bool = False  # batch renormalisation of the inputs of every layer
     spectral_norm: bool = False  # divide the weights of each hidden layer by their largest singular value
+    bias: bool = True  # of every dense layer; False: a layer is a matrix
 
     def __post_init__(self) -> None:
         _check(self)
@@ -121,8 +124,8 @@ class Conv:
     """Convolutions over each image (uint8, scaled to [0, 1] in the network, or floats with two sides of at least 8
     pixels; see `encoding.Image`), then dense layers over their features concatenated with the rest of the observation.
     The default is the network of Mnih et al. 2015, doi:10.1038/nature14236, or smaller filters for smaller images.
-    dueling, noisy, layer_norm, norm_groups, skips, dropout, batch_renorm and spectral_norm concern the dense layers, as
-    in `Mlp`.
+    dueling, noisy, layer_norm, norm_groups, skips, dropout, batch_renorm, spectral_norm and bias concern the dense
+    layers, as in `Mlp`.
 
     padding: pixels of zeros around the input of each convolution; negative: pixels that are cut off. (): 0 everywhere.
     filter_skips: convolutions, counted from 0, whose output is concatenated to their input. They keep height and width:
@@ -143,6 +146,7 @@ class Conv:
     dropout: float = 0.0  # as in `Mlp`
     batch_renorm: bool = False  # as in `Mlp`
     spectral_norm: bool = False  # as in `Mlp`
+    bias: bool = True  # as in `Mlp`
 
     def __post_init__(self) -> None:
         _check(self)

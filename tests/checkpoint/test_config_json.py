@@ -114,7 +114,7 @@ def test_the_form_is_fixed() -> None:
     assert to_json(Colour.RED) == {"class": "Colour", "member": "RED"}
     plain = {"class": "Mlp", "widths": [3], "activation": "relu", "initializer": "fan_in"}
     plain |= {"dueling": False, "noisy": 0.0, "layer_norm": False, "norm_groups": [], "skips": []}
-    plain |= {"dropout": 0.0, "batch_renorm": False, "spectral_norm": False}
+    plain |= {"dropout": 0.0, "batch_renorm": False, "spectral_norm": False, "bias": True}
     assert to_json(Mlp((3,))) == plain
 
 

@@ -47,6 +47,7 @@ from etude.algorithms import (
     MATD3Config,
     MPOConfig,
     NeuralTSConfig,
+    PETSConfig,
     PPOConfig,
     PQNConfig,
     QMIXConfig,
@@ -167,6 +168,9 @@ PLANNING = TDMPC2Config(
     n_elites=3,
     iterations=2,
 )
+TRIALS = PETSConfig(
+    network=Mlp((8, 8), "silu"), n_models=3, horizon=3, iterations=2, n_plans=8, n_elites=3, plan_temperature=0.5
+)
 SPECTRAL = Mlp((16, 16), spectral_norm=True)
 TEXTS = Dict({"observation": Tokens(tuple("_>abcd"), 9), "action_mask": MultiBinary(6)})
 READING = Transformer(1, 8, 2, 12, 10)
@@ -223,6 +227,7 @@ CASES = [
     ),
     Case("sac, five critics", "sac", Spaces(NESTED, BOX2), SAC_ENSEMBLE),
     Case("td_mpc2", "td_mpc2", Spaces(NESTED, BOX2), PLANNING),
+    Case("pets", "pets", Spaces(NESTED, BOX2), TRIALS),
     Case("mpo", "mpo", Spaces(NESTED, BOX2), MPOConfig(network=NARROW, samples=3)),
     Case("mpo, masked", "mpo", Spaces(MASKED, Discrete(3)), MPOConfig(network=NARROW)),
     Case("mpo on images", "mpo", Spaces(CAMERA, BOX2), MPOConfig(network=SMALL_CONV, samples=2, temperature=0.5)),
@@ -245,6 +250,7 @@ CASES = [
     Case("crossq", "crossq", Spaces(NESTED, BOX2), CrossQConfig(network=NARROW, policy_delay=2)),
     Case("sac, droq", "sac", Spaces(NESTED, BOX2), DROQ),
     Case("sac, simba", "sac", Spaces(NESTED, BOX2), SIMBA),
+    Case("dqn without biases", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=Mlp((16, 16), bias=False))),
     Case("dqn, spectral", "dqn", Spaces(VECTOR, Discrete(3)), DQNConfig(network=SPECTRAL, double=False)),
     Case("dqn, simba", "dqn", Spaces(MASKED, Discrete(3)), DQNConfig(network=SimBa(2, 8, 2))),
     Case("sac, gsde", "sac", Spaces(NESTED, BOX2), SACConfig(network=NARROW, gsde=True)),

@@ -25,6 +25,7 @@ from etude.algorithms import (
     MADDPGConfig,
     MPOConfig,
     NeuralTSConfig,
+    PETSConfig,
     PPOConfig,
     PQNConfig,
     R2D2Config,
@@ -68,6 +69,7 @@ TD_MPC2_TINY = TDMPC2Config(
     n_elites=4,
     iterations=2,
 )
+PETS_TINY = PETSConfig(**FAST, buffer_size=200, n_models=2, horizon=3, n_plans=8, n_elites=4, iterations=2)
 PPO_TINY = PPOConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 PQN_TINY = PQNConfig(network=TINY, learning_rate=RATE, rollout_length=16, minibatch_size=16, epochs=2)
 LIN_UCB_TINY = LinUCBConfig(batch_size=2, train_every=8, gradient_steps=4, buffer_size=100)
@@ -162,6 +164,7 @@ CASES = [
     Case("r2d2", "CartPole-v1", dataclasses.replace(R2D2_TINY, **NORMALISED), changed={"workers": 2}),
     Case("dreamer_v3", "CartPole-v1", dataclasses.replace(DREAMER_V3_TINY, **NORMALISED), changed={"workers": 2}),
     Case("td_mpc2", "Pendulum-v1", dataclasses.replace(TD_MPC2_TINY, **NORMALISED), changed={"workers": 1}),
+    Case("pets", "Pendulum-v1", PETS_TINY, changed={"workers": 1}),
     Case("a2c", "CartPole-v1", A2C_TINY, changed={"workers": 1}),
     Case("a3c", "CartPole-v1", A3C_TINY, changed={"workers": 2}),
     Case("apex_ddpg", "Pendulum-v1", APEX_DDPG_TINY, changed={"workers": 1}),

@@ -23,8 +23,8 @@ from etude.run.group import RunGroup, reason_apart
 
 OBSERVATION = gym.spaces.Dict({"x": gym.spaces.Box(-1, 1, (3,), np.float32), "mode": gym.spaces.Discrete(3)})
 ACTIONS = (gym.spaces.Discrete(3), gym.spaces.Box(-1, 1, (2,), np.float32))
-ALONE = {  # no network from `Mlp`
-    "categorical_sac", "dreamer_v3", "lin_ucb", "neural_ts", "r2d2", "rainbow", "recurrent_ppo", "td_mpc2",
+ALONE = {  # no network from `Mlp`, or plans that all observations share
+    "categorical_sac", "dreamer_v3", "lin_ucb", "neural_ts", "pets", "r2d2", "rainbow", "recurrent_ppo", "td_mpc2",
 }  # fmt: skip
 
 

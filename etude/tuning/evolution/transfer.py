@@ -355,10 +355,8 @@ class MemberSurgery:
         return self._axis(name, source, matrix[-1], self._matrix(source).shape[-1], 0)
 
     def _add_to_bias(self, found: dict[str, np.ndarray], name: str, change: np.ndarray) -> None:
-        bias = next(
-            array for array, axes in self.pair.after[name].axes.items() if set(axes) <= {"members", "", *OUTGOING}
-        )
-        found[bias] = found[bias] + change.astype(np.float32)
+        for bias in [array for array in self.pair.after[name].axes if array.endswith(".bias")][:1]:  # or it has none
+            found[bias] = found[bias] + change.astype(np.float32)
 
     def _fold_means(self, found: dict[str, np.ndarray], name: str, source: str, gone: np.ndarray) -> None:
         matrix, x = self._matrix(source), self._member.read(source)
@@ -385,7 +383,8 @@ class MemberSurgery:
         readers = self.pair.readers
         removed = next(own for own, layer in self.pair.before.items() if self.pair.is_mutated(layer)
                        and source in [reader for reader, *_ in readers(own)])  # fmt: skip
-        weight, bias = self._matrix(removed), self._member.values[f"{removed}.bias"].reshape(-1)
+        weight = self._matrix(removed)
+        bias = np.reshape(self._member.values.get(f"{removed}.bias", np.zeros(weight.shape[1])), -1)
         onward = self._matrix(source)[gone]
         x, units = self._member.read(removed), self._outputs(removed)
         if x is None or units is None:

@@ -80,7 +80,10 @@ def layout_of(kind, config, space, seed):
 
 def random_mlp(rng, dueling=False, noisy=0.0):
     widths = tuple(int(n) for n in rng.integers(8, 60, rng.integers(1, 4)))
-    return Mlp(widths, str(rng.choice(ACTIVATIONS)), layer_norm=bool(rng.integers(2)), dueling=dueling, noisy=noisy)
+    norm, bias = bool(rng.integers(2)), bool(noisy or rng.integers(4))
+    return Mlp(
+        widths, str(rng.choice(ACTIVATIONS)), layer_norm=norm, dueling=dueling, noisy=noisy, bias=bias
+    )  # fmt: skip
 
 
 def random_conv(rng):

@@ -43,7 +43,8 @@ def layer(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:
     if f"{name}.renorm_scale" in w:  # by the running statistics
         x = (x - w[f"{name}.renorm_mean"]) / np.sqrt(w[f"{name}.renorm_variance"] + 1e-3)
         x = x * w[f"{name}.renorm_scale"] + w[f"{name}.renorm_bias"]
-    weight, bias = w[f"{name}.weight"], w[f"{name}.bias"]
+    weight = w[f"{name}.weight"]
+    bias = w.get(f"{name}.bias", np.zeros(weight.shape[1]))
     if f"{name}.spectral" in w:
         weight = weight / stretched(weight, w[f"{name}.spectral"])[0]
     if f"{name}.noise_in" in w:

@@ -8,7 +8,20 @@ from typing import Any
 import numpy as np
 from gymnasium import spaces as gym
 
-from slow_losses.given import Choice, Normal, Numbers, Row, batch_at, network, part_of, sigmoid, tree_row, vector
+from slow_losses.given import (
+    Choice,
+    Normal,
+    Numbers,
+    Row,
+    batch_at,
+    members,
+    network,
+    part_of,
+    sigmoid,
+    softplus,
+    tree_row,
+    vector,
+)  # fmt: skip
 
 
 def dreamer_v3(given: Numbers, batch: Any) -> Any:
@@ -195,3 +208,28 @@ def td_mpc2(given: Numbers, batch: Any) -> Any:
     }
     metrics["value_range"] = ordered[int(0.95 * last)] - ordered[int(0.05 * last)]
     return losses, metrics | {"q_value": np.mean(first), "policy_entropy": np.mean(entropies)}, priorities
+
+
+def pets(given: Numbers, batch: Any) -> Any:
+    c, n = given.c, len(batch.weight)
+    models = members(part_of(given.w, "model.network"))
+    least, most = (given.w[f"model.{name}.value"] for name in ("least", "most"))
+    loss, told, priorities = 0.01 * np.sum(most - least), np.zeros(3), []
+    for i in range(n):
+        row, lengths = Row(given, batch, i), []
+        target = np.append(row.next_o - row.o, row.r)
+        for j in range(c.n_models):
+            out = network(models[j], np.append(row.o, np.clip(row.a, -1, 1)), lambda x: x * sigmoid(x))
+            mean, log_variance, end = out[: len(target)], out[len(target) : -1], out[-1]
+            log_variance = most - softplus(most - log_variance)
+            log_variance = least + softplus(log_variance - least)
+            error = (mean - target) ** 2
+            likelihood = np.sum(error / np.exp(log_variance) + log_variance)
+            ending = -math.log(sigmoid(end if row.d == 0 else -end))
+            if given.noise["share"][i, j] > 0:  # half of the rows, twice
+                loss += 2 * row.w * (likelihood + ending) / (n * c.n_models)
+            told += np.array([likelihood, ending, np.mean(error)]) / (n * c.n_models)
+            lengths.append(math.sqrt(np.sum(error)))
+        priorities.append(np.mean(lengths))
+    names = ("negative_log_likelihood", "termination", "prediction_error")
+    return {"model": loss}, dict(zip(names, told, strict=True)), priorities
