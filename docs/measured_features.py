@@ -289,6 +289,15 @@ def _sparse_rewards(held: dict[str, Any]) -> str:
     )
 
 
+def _go_explore(held: dict[str, Any]) -> str:
+    each = {task: own["seeds"].values() for task, own in held.items() if task != "about"}
+    counts = [
+        f"{task} {sum(cell['found_after'] is not None for cell in cells)} of {len(cells)}"
+        for task, cells in each.items()
+    ]
+    return "seeds that find it: " + ", ".join(counts) + "; random actions none"
+
+
 def _stepping(held: dict[str, Any]) -> str:
     pools = [name for name, found in held.items() if name != "about" and "pool, in halves" in found]
     faster = [name for name in pools if _of(held[name], "pool, in halves") < _of(held[name], "pool")]
@@ -376,6 +385,7 @@ FEATURES = (
     Feature("serving_learns", "serving.md", _serving_learns),
     Feature("solo_irl", "your-own-agent.md", _solo_irl),
     Feature("sparse_rewards", "rewriting.md", _sparse_rewards),
+    Feature("go_explore", "rewriting.md", _go_explore),
     Feature("stepping", "scaling.md", _stepping),
     Feature("sweep", "tuning.md", _sweep),
     Feature("text_environments", "language.md", _text_environments),
