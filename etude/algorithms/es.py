@@ -79,14 +79,14 @@ class ARSConfig(ESConfig):
     """Hyperparameters of ARS: those of ES with other defaults, and the number of directions that count. Versions V2 and
     V2-t; with `normalize_observation` off V1 and V1-t."""
 
-    network: Spec = Mlp(())  # policy network: a linear one
+    network: Spec = Mlp((), bias=False)  # policy network: a matrix
     learning_rate: float | Linear = 0.02
     optimizer: Optimizer = SGD()
     sigma: float = 0.05
     weight_decay: float = 0.0
     normalize_observation: bool = True
     top_directions: int | None = None  # directions in a step, those of the highest returns; None: all
-    squash: bool = True  # Box actions: tanh of the network's outputs; False: the outputs, 0 at first, clipped
+    squash: bool = False  # Box actions: tanh of the network's outputs; False: the outputs, 0 at first, clipped
 
     def __post_init__(self) -> None:
         super().__post_init__()
