@@ -46,7 +46,6 @@ class PETSConfig(SampledConfig, PlanningConfig):
     n_plans: int = 400
     n_elites: int = 40
     plan_temperature: float = 0.0
-    largest_std: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
