@@ -21,18 +21,8 @@ import numpy as np
 from etude.base import spaces as spaces_
 from etude.base.errors import DataError, needing
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Space, Spaces, Tuple, parts
-from etude.offline import hdf5
+from etude.offline import hdf5, layout
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import (
-    ACTIONS,
-    OBSERVATIONS,
-    TEXT,
-    Arrays,
-    by_episode,
-    from_episode,
-    require_memory,
-    require_regular,
-)
 
 VERSION = "0.5.4"
 DATA, METADATA, NUMBERS = "data", "metadata.json", "main_data.hdf5"
@@ -62,7 +52,8 @@ class MinariShard:
         self._path, self._spaces = path, spaces
         self._filter = {} if compression == "none" else {"compression": compression}
         self._file = hdf5.library().File(path / DATA / NUMBERS, "w", track_order=True)
-        known = [*_leaves(spaces.observation, OBSERVATIONS, OBSERVATIONS), *_leaves(spaces.action, ACTIONS, ACTIONS)]
+        known = _leaves(spaces.observation, layout.OBSERVATIONS, layout.OBSERVATIONS)
+        known += _leaves(spaces.action, layout.ACTIONS, layout.ACTIONS)
         self._names = {flat: own for flat, own, _ in known}
         self._count = self._steps = 0
 
@@ -74,14 +65,14 @@ class MinariShard:
 
     def append(self, block: EpisodeBlock) -> None:
         """Write whole episodes."""
-        for i, arrays in enumerate(by_episode(block, self._spaces)):
+        for i, arrays in enumerate(layout.by_episode(block, self._spaces)):
             group, length = self._file.create_group(f"episode_{self._count}"), int(block.lengths[i])
             group.attrs["id"], group.attrs["total_steps"] = self._count, length
             flags = np.zeros((2, length), bool)
             flags[0, -1], flags[1, -1] = block.terminated[i], block.truncated[i] or not block.terminated[i]
             group["terminations"], group["truncations"] = flags
             for name, values in arrays.items():
-                own = self._names.get(name, name if name in ("rewards", TEXT) else f"infos/{name}")
+                own = self._names.get(name, name if name in ("rewards", layout.TEXT) else f"infos/{name}")
                 group.create_dataset(own, data=values, **self._filter)
             self._count, self._steps = self._count + 1, self._steps + length
 
@@ -136,16 +127,16 @@ def about(path: Path) -> str | None:
         ) from None
 
 
-def stream(path: Path) -> Iterator[Arrays]:
+def stream(path: Path) -> Iterator[layout.Arrays]:
     """The columns of each episode. Raises DataError for what is damaged."""
     metadata = _metadata(path)
     file_path = path / DATA / NUMBERS
-    require_regular(file_path)
+    layout.require_regular(file_path)
     jpeg, ours = metadata.get("jpeg_encoding", True) is not False, isinstance(metadata.get("etude"), dict)
     about_it = json.loads(about(path) or "{}")
     if not {"observation_space", "action_space"} <= about_it.keys():
         raise DataError(f"{path}: its metadata.json does not have its spaces. Write it again with Minari {VERSION}.")
-    pairs = ((OBSERVATIONS, "observation_space"), (ACTIONS, "action_space"))
+    pairs = ((layout.OBSERVATIONS, "observation_space"), (layout.ACTIONS, "action_space"))
     leaves = [leaf for name, kind in pairs for leaf in _leaves(spaces_.from_json(about_it[kind]), name, name)]
     with hdf5.opened(file_path) as file:
         for i in range(len(file)):
@@ -158,10 +149,10 @@ def stream(path: Path) -> Iterator[Arrays]:
                 raise DataError(f"{file_path}, {name}: it is damaged ({error}). Record or download it again.") from None
 
 
-def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg: bool, ours: bool) -> Arrays:
+def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg: bool, ours: bool) -> layout.Arrays:
     images = {own for _, own, space in leaves if jpeg and _is_jpeg(space)}
     found, claimed = hdf5.datasets(group, Path(where), images, infos=ours)
-    require_memory(Path(where), claimed)
+    layout.require_memory(Path(where), claimed)
     arrays = {"rewards": found["rewards"][()]}
     for flat, own, space in leaves:
         arrays[flat] = _decoded(found[own][()], space, where) if own in images else found[own][()]
@@ -171,7 +162,7 @@ def _episode(group: Any, where: str, leaves: list[tuple[str, str, Space]], jpeg:
     terminations = found["terminations"][()]
     if terminations.shape != arrays["rewards"].shape[:1] or not len(terminations):
         raise ValueError(f"terminations have the shape {terminations.shape}")
-    return from_episode(arrays, bool(terminations[-1]))
+    return layout.from_episode(arrays, bool(terminations[-1]))
 
 
 def _decoded(frames: np.ndarray, space: Space, where: str) -> np.ndarray:
@@ -192,7 +183,7 @@ def _decoded(frames: np.ndarray, space: Space, where: str) -> np.ndarray:
 
 def _metadata(path: Path) -> dict[str, Any]:
     file = path / DATA / METADATA
-    require_regular(file)
+    layout.require_regular(file)
     try:
         if file.stat().st_size > LARGEST_METADATA:
             raise ValueError(f"{file.stat().st_size:,} bytes")

@@ -16,20 +16,9 @@ import numpy as np
 
 from etude.base.errors import DataError, needing
 from etude.base.spaces import Spaces
+from etude.offline import layout
 from etude.offline.blocks import EpisodeBlock
-from etude.offline.layout import (
-    BLOCK,
-    LEFT_ALONE,
-    NEXT,
-    OBSERVATIONS,
-    observation_arrays,
-    pass_over,
-    reading,
-    require_memory,
-    require_stored,
-    text_arrays,
-    to_arrays,
-)
+from etude.offline.layout import BLOCK
 
 _DEEPEST = 32
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT, _UUID = range(1, 14)
@@ -171,10 +160,10 @@ class ParquetShard:
 
     def append(self, block: EpisodeBlock) -> None:
         """Write whole episodes."""
-        arrays = to_arrays(block.columns(following=False), self._spaces, exact=True)
-        arrays |= text_arrays(block.final_observation, block.last, len(block.reward), self._spaces)
+        arrays = layout.to_arrays(block.columns(following=False), self._spaces, exact=True)
+        arrays |= layout.text_arrays(block.final_observation, block.last, len(block.reward), self._spaces)
         columns = {name: _to_arrow(self._pyarrow, values) for name, values in arrays.items()}
-        for name, values in observation_arrays(block.final_observation, self._spaces, NEXT).items():
+        for name, values in layout.observation_arrays(block.final_observation, self._spaces, layout.NEXT).items():
             # A column of lists, empty but for these rows
             width = values[0].size
             offsets = np.zeros(block.last[-1] + 2, np.int32)
@@ -212,7 +201,7 @@ def read(path: Path) -> tuple[dict[str, np.ndarray], str | None]:
     pyarrow, _ = library()
     with _opened(path) as file:
         wanted, claimed = _columns(pyarrow, file, path)
-        require_memory(path, claimed)
+        layout.require_memory(path, claimed)
         return arrays_of(pyarrow, file.read(wanted), path), _text(file)
 
 
@@ -244,7 +233,7 @@ def _rows_with_next(pyarrow: Any, table: Any) -> int:
     """How many rows there are up to the last that holds a next observation."""
     kinds = pyarrow.types
     for name, kind in zip(table.schema.names, table.schema.types, strict=True):
-        if name.startswith(NEXT) and (kinds.is_list(kind) or kinds.is_large_list(kind)):
+        if name.startswith(layout.NEXT) and (kinds.is_list(kind) or kinds.is_large_list(kind)):
             lengths = pyarrow.compute.list_value_length(table.column(name)).to_numpy(zero_copy_only=False)
             return int(np.flatnonzero(lengths)[-1:].sum()) + 1 if lengths.any() else 0
     return len(table)
@@ -255,14 +244,14 @@ def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
     kinds = pyarrow.types
     for name, kind in zip(table.schema.names, table.schema.types, strict=True):
         if not _is_numeric(kinds, kind):
-            pass_over(name, f"the type {kind}", path)
+            layout.pass_over(name, f"the type {kind}", path)
             table = table.drop_columns([name])
     # Arrays whose empty rows of next observations are the observations of the next row
     arrays = {name: _from_arrow(pyarrow, table.column(name), name, path) for name in table.column_names}
     for name, held in arrays.items():
         if not isinstance(held, _Sparse):
             continue
-        own = arrays.get(OBSERVATIONS + name.removeprefix(NEXT))
+        own = arrays.get(layout.OBSERVATIONS + name.removeprefix(layout.NEXT))
         if not isinstance(own, np.ndarray) or own[0].size != held.values.shape[1] or not held.lengths[-1]:
             raise DataError(
                 f"{path}: column {name!r} has empty rows that no observation of a next row fills. Record it again."
@@ -279,7 +268,7 @@ def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
 def _opened(path: Path) -> Iterator[Any]:
     """A Parquet file to read; DataError for what is wrong with it."""
     pyarrow, pq = library()
-    opening = reading(path, "Parquet", pyarrow.ArrowException)
+    opening = layout.reading(path, "Parquet", pyarrow.ArrowException)
     with opening, pq.ParquetFile(path, page_checksum_verification=True) as file:
         yield file
 
@@ -294,12 +283,12 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> tuple[list[str] | None, int
     or rows of so many, and for more than is stored."""
     about, schema, kinds = file.metadata, file.schema_arrow, pyarrow.types
     fixed = 0
-    wanted = [name for name in schema.names if not name.startswith(LEFT_ALONE)]
+    wanted = [name for name in schema.names if not name.startswith(layout.LEFT_ALONE)]
     for name, kind in zip(schema.names, schema.types, strict=True):
         if name not in wanted:
             continue
         if not _is_numeric(kinds, kind):
-            pass_over(name, f"the type {kind}", path)
+            layout.pass_over(name, f"the type {kind}", path)
             wanted.remove(name)
             continue
         size = about.num_rows * WIDEST
@@ -307,7 +296,7 @@ def _columns(pyarrow: Any, file: Any, path: Path) -> tuple[list[str] | None, int
             size, kind = size * (kind.list_size if kinds.is_fixed_size_list(kind) else 1), kind.value_type
         fixed += size
     claimed = num_values(_footer(path)) * WIDEST
-    require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
+    layout.require_stored(path, "any", max(claimed, fixed), path.stat().st_size)
     return None if len(wanted) == len(schema.names) else wanted, max(claimed, fixed)
 
 
@@ -355,7 +344,7 @@ def _from_arrow(pyarrow: Any, column: Any, name: str, path: Path) -> Any:
         return column.to_numpy(zero_copy_only=False)
     lengths = pyarrow.compute.list_value_length(column).to_numpy(zero_copy_only=False)
     width = lengths.max(initial=0)
-    sparse = name.startswith(NEXT) and width > 0 and not lengths.all()
+    sparse = name.startswith(layout.NEXT) and width > 0 and not lengths.all()
     odd = (lengths != width) & (lengths != 0) if sparse else lengths != lengths[:1]
     if odd.any():
         row = int(np.argmax(odd))

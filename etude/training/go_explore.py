@@ -15,8 +15,7 @@ import numpy as np
 from etude.base import checks
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.spaces import Spaces
-from etude.envs.check import RandomActions
-from etude.envs.make import declared_limit, make_single
+from etude.envs.make import RandomActions, declared_limit, make_single
 from etude.envs.multi_agent import MultiAgentEnvironment
 from etude.envs.registry import resolve
 from etude.offline import Builder, Dataset
@@ -88,11 +87,10 @@ class GoExplore:
             if not self._archive:
                 observation, info = self._env.reset(seed=self._seed)
                 self._archive[self._cell_of(observation)] = _Kept(0.0, 0, None, self._taken(observation, info))
-            kept = list(self._archive.values())
-            weight = 1.0 / np.sqrt([each.chosen + 1.0 for each in kept])
-            number = int(self._rng.choice(len(kept), p=weight / weight.sum()))
-            kept[number].chosen += 1
-            self._explore_from(self.cells[number], kept[number])
+            weight = 1.0 / np.sqrt([kept.chosen + 1.0 for kept in self._archive.values()])
+            cell = self.cells[int(self._rng.choice(len(weight), p=weight / weight.sum()))]
+            self._archive[cell].chosen += 1
+            self._explore_from(cell, self._archive[cell])
 
     def _explore_from(self, cell: Hashable, start: _Kept) -> None:
         observation, info = self._return_to(cell, start)
@@ -104,11 +102,10 @@ class GoExplore:
             score, length, way, self.steps = score + float(reward), length + 1, (way, action), self.steps + 1
             found = self._cell_of(observation)
             over = terminated or truncated or length == self._limit  # which a state that was put back may not know of
-            known = (self._ended if over else self._archive).get(found)
+            place = self._ended if over else self._archive
+            known = place.get(found)
             if known is None or (score, -length) > (known.score, -known.length):
-                (self._ended if over else self._archive)[found] = _Kept(
-                    score, length, way, self._taken(observation, info)
-                )
+                place[found] = _Kept(score, length, way, self._taken(observation, info))
             if over:
                 return
 
@@ -123,9 +120,8 @@ class GoExplore:
             self.steps += 1
         if self._cell_of(observation) != cell:
             raise EnvironmentFault(
-                f"GoExplore went back to the cell {cell!r} with the actions that had led there, and came to "
-                f"{self._cell_of(observation)!r}: the environment draws random numbers that `reset(seed=)` does not "
-                "determine. Make it a function of the seed and the actions, or give states=(take, put)."
+                f"The actions that had led to the cell {cell!r} led to {self._cell_of(observation)!r}: chance that "
+                "reset(seed=) does not determine. Seed it there, or give states=(take, put)."
             )
         return observation, info
 
@@ -140,7 +136,6 @@ class GoExplore:
         builder = Builder(Spaces(self._env.observation_space, self._env.action_space), self._id)
         for kept in best:
             observation, _ = self._env.reset(seed=self._seed)
-            terminated = False
             for action in self._actions(kept):
                 seen = observation
                 observation, reward, terminated, _, _ = self._env.step(action)
@@ -160,11 +155,6 @@ class GoExplore:
 
     def _cell_of(self, observation: Any) -> Hashable:
         found = self._cell(observation)
-        try:
-            hash(found)
-        except TypeError:
-            raise ConfigError(
-                f"GoExplore: cell returned {found!r:.100}, a {type(found).__name__}; expected something hashable, such "
-                "as a tuple of whole numbers."
-            ) from None
+        if not isinstance(found, Hashable):
+            raise ConfigError(f"GoExplore: cell returned a {type(found).__name__}; expected a tuple, or such.")
         return found

@@ -14,27 +14,9 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.config_json import from_json, to_json
 from etude.report.pictures import table_as_html
 from etude.training.description import advise
-from etude.tuning import results
+from etude.tuning import journal, results
 from etude.tuning.executors import Executor, ManyRuns, ProcessExecutor, SerialExecutor
-from etude.tuning.journal import (
-    NAME,
-    Journal,
-    Line,
-    TrialHistory,
-    algorithm_name,
-    check_trials_share_replay,
-    described_trials,
-    difference,
-    experiment_from,
-    folder_of,
-    header,
-    line_of_trial,
-    part_of,
-    plain_plan,
-    plan_in,
-    preset_steps,
-    read_lines,
-)
+from etude.tuning.journal import Journal, Line, TrialHistory
 from etude.tuning.results import Result, ranking
 from etude.tuning.schedulers import ASHA, PBT, Fifo, GridSearch, MedianStopping, OptunaSearch, RandomSearch
 from etude.tuning.segment import (
@@ -129,10 +111,10 @@ class Study(ManyRuns):
         **further: Any,
     ):
         training, jobs = trained_as(type(self).__name__, training, jobs, further)
-        made = described_trials(algorithm, env, further)
+        made = journal.described_trials(algorithm, env, further)
         self.space: Space = Space(made.own_config, space)
         self.plan: StudyPlan = study_plan(
-            self.space, preset_steps(made) if steps is None else steps, trials, seeds, training.evaluate_every,
+            self.space, journal.preset_steps(made) if steps is None else steps, trials, seeds, training.evaluate_every,
             seed=seed, **{name: getattr(training, name) for name in OF_PLAN},
         )  # fmt: skip
         self.scheduler: Fifo | Scheduler = Fifo() if scheduler is None else scheduler
@@ -144,24 +126,24 @@ class Study(ManyRuns):
         if jobs == 1:
             self._executor = SerialExecutor()
         if training.shared_replay:
-            check_trials_share_replay(made, self.space.domains)
+            journal.check_trials_share_replay(made, self.space.domains)
             if not isinstance(self._executor, SerialExecutor):
                 raise ConfigError("shared_replay = True with several jobs or on Ray: none is shared. Give jobs=1.")
-        self.folder: Path = folder_of(folder, ROOT, self.name)
+        self.folder: Path = journal.folder_of(folder, ROOT, self.name)
         self._journal = Journal(self.folder)
         try:
             if self._journal.lines:
                 lines = self._journal.lines
                 held = lines[0].get("study", {})
-                before = plan_in(lines) if "plan" in held else self.plan
+                before = journal.plan_in(lines) if "plan" in held else self.plan
                 if training.evaluate_every is None and self.plan.steps % before.evaluate_every == 0:
                     self.plan = replace(self.plan, evaluate_every=before.evaluate_every)
                 now = vars(self.plan)
                 grows = getattr(self.scheduler, "grows", ())  # schedulers of one's own need not say it
                 more = {name: now[name] for name in grows if now[name] > getattr(before, name)}
                 or_more = f", or with more {' or '.join(grows)}" if grows else ""
-                if different := difference(
-                    {**held, "plan": {**plain_plan(before), **more}}, self._header(), self._made.own_config
+                if different := journal.difference(
+                    {**held, "plan": {**journal.plain_plan(before), **more}}, self._header(), self._made.own_config
                 ):
                     raise ConfigError(
                         f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
@@ -180,9 +162,9 @@ class Study(ManyRuns):
     def _header(self) -> dict[str, Any]:
         """What the study is, as plain data: the first line of its journal."""
         return {
-            **header(self._made),
+            **journal.header(self._made),
             "space": self.space.to_json(),
-            "plan": plain_plan(self.plan),
+            "plan": journal.plain_plan(self.plan),
             "scheduler": to_json(self.scheduler),
             "search": to_json(self.search),
         }
@@ -198,13 +180,13 @@ class Study(ManyRuns):
         given: arguments of the study that differ now, such as jobs, and those that were no plain data: an environment
             that is a callable, an agent of your own. CheckpointError where there is no study.
         """
-        lines, _ = read_lines(Path(folder) / NAME)
+        lines, _ = journal.read_lines(Path(folder) / journal.NAME)
         if not lines or "study" not in lines[0]:
             raise CheckpointError(f"There is no study in {folder}: its journal is empty. Make one: {cls._made_by}.")
         held = lines[0]["study"]
         stored = {name: value for name, value in given.items() if name not in (*NOT_STORED, *OF_TRAINING)}
-        experiment = experiment_from(held, stored, trust)
-        plan = plan_in(lines)
+        experiment = journal.experiment_from(held, stored, trust)
+        plan = journal.plan_in(lines)
         asked, training = cls._asked(held, plan, given, folder), trained_as_before(plan, given)
         return cls(**{**asked, **experiment, "training": training, **given, "folder": folder})
 
@@ -214,8 +196,8 @@ class Study(ManyRuns):
         return {
             "steps": plan.steps, "trials": plan.configurations, "seeds": plan.seeds, "seed": plan.seed,
             "space": space_given(held["space"]),
-            "scheduler": given.get("scheduler") or part_of(held, "scheduler", SCHEDULERS, folder),
-            "search": given.get("search") or part_of(held, "search", SEARCHES, folder),
+            "scheduler": given.get("scheduler") or journal.part_of(held, "scheduler", SCHEDULERS, folder),
+            "search": given.get("search") or journal.part_of(held, "search", SEARCHES, folder),
         }  # fmt: skip
 
     # -- what there is -------------------------------------------------------------------------------------------------
@@ -349,13 +331,13 @@ class Study(ManyRuns):
                 config = self.space.config(values)
             except ConfigError as error:
                 config, failed = self._made.own_config, str(error)
-            genomes = [Genome(algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
+            genomes = [Genome(journal.algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
             return [
-                line_of_trial(number + i, genome, configuration, each.until, change=None, failed=failed)
+                journal.line_of_trial(number + i, genome, configuration, each.until, change=None, failed=failed)
                 for i, genome in enumerate(genomes)
             ]
         if isinstance(each, Copy):
-            made = line_of_trial(number, each.genome, configuration, each.until, each.parent, each.change)
+            made = journal.line_of_trial(number, each.genome, configuration, each.until, each.parent, each.change)
             return [{"stop": each.replaces, "reason": f"replaced by trial {number}, a copy of {each.parent}"}, made]
         return [{"stop": each.trial, "reason": each.reason}]
 
