@@ -21,7 +21,7 @@ from etude.tuning.segment import Ended, Noted, Report, Segment, SegmentFailed, S
 from etude.workers.channel import Job, Server, SharedMemory, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, Worker
 from etude.workers.ray import RayBackend
-from etude.workers.supervisor import WorkerOptions, WorkerSupervisor
+from etude.workers.supervisor import STARTING, WorkerOptions, WorkerSupervisor
 
 PATIENCE = 3600.0  # seconds without an event of a run after which its process counts as stuck
 RESTARTS = 3  # how often a segment is repeated whose process died
@@ -232,9 +232,15 @@ class ProcessExecutor:
         owner = self._owner.get(segment.trial)
         shares = collections.Counter(self._owner.values())
         worker = min(idle, key=lambda worker: (worker.number != owner, shares[worker.number]))
+        self._ask(worker, segment, new=not worker.counters[0])
+
+    def _ask(self, worker: Worker, segment: Segment, new: bool) -> None:
+        """new: whether the process has had none before: it imports what runs need first."""
         self._owner[segment.trial] = worker.number
         self._begun[worker.number] = segment
         worker.ask(segment)
+        if new:
+            worker.allow(max(0.0, STARTING - self._patience))
 
     def wait(self) -> Iterator[Report]:
         """See `Executor`."""
@@ -267,9 +273,7 @@ class ProcessExecutor:
         elif self._stopping:
             yield Ended(segment.trial, segment.step, "interrupted", None)
         else:
-            self._owner[segment.trial] = worker.number
-            self._begun[worker.number] = segment
-            worker.ask(segment)
+            self._ask(worker, segment, new=True)
 
     def stop(self) -> None:
         """See `Executor`."""

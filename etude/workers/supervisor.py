@@ -25,7 +25,7 @@ from etude.workers.channel import Job, Note, Raised, Ready
 from etude.workers.process import Failure, ProcessBackend, Worker
 
 _MAIN = "__main__:"
-_STARTING = 60.0  # seconds that a worker may take to import and to make its server, at least
+STARTING = 60.0  # seconds that a worker may take to import and to make its server, at least
 _GRACE = 1.0  # seconds that a worker may take to close its server
 _LONGEST_PAUSE = 10.0  # seconds between two attempts to start a worker
 
@@ -211,7 +211,7 @@ class WorkerSupervisor:
             ) from error
 
     def _first_answer(self, worker: Worker) -> Ready | Failure:
-        worker.allow(max(0.0, _STARTING - self._options.patience))
+        worker.allow(max(0.0, STARTING - self._options.patience))
         return next(self.wait([worker]))[1]
 
     def _await_ready(self, worker: Worker) -> Ready:

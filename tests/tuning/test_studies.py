@@ -24,6 +24,7 @@ from etude.tuning.executors import TrialServer
 from etude.tuning.segment import TrialRuns
 from etude.tuning.trial import New
 from etude.workers.channel import SharedMemory
+from etude.workers.process import Failure
 
 RANGE = {"learning_rate": Uniform(0.001, 0.1)}
 
@@ -168,6 +169,26 @@ def test_nothing_is_lost_whatever_strikes_a_worker_of_a_study_at_a_random_moment
             assert kind != "grid" or others == {number: curves(straight)[number] for number in others}
     with pytest.raises(ProcessLookupError):
         os.kill(struck[0], 0)
+
+
+def test_a_new_process_may_take_as_long_to_import_as_it_needs_whatever_the_patience():
+    """Where the machine is busy, to import torch takes longer than the patience of a study may be."""
+    allowed: list[float] = []
+    worker: Any = SimpleNamespace(
+        number=0, counters=np.zeros(2, np.int64), failures=0, ask=lambda segment: allowed.append(0.0),
+        allow=allowed.append,
+    )  # fmt: skip
+    executor = ProcessExecutor(1, patience=5.0)
+    executor._workers = [worker]
+    executor._supervisor = SimpleNamespace(replace=lambda *_: None, take_warnings=list)  # type: ignore[assignment]
+    executor.begin(SimpleNamespace(trial=3))  # type: ignore[arg-type]
+    assert allowed == [0.0, 55.0]
+    worker.counters[0] += 1  # its run has shown that it lives
+    assert list(executor._replaced(worker, Failure("died"))) == []
+    assert allowed == [0.0, 55.0, 0.0, 55.0]
+    executor._begun.clear()
+    executor.begin(SimpleNamespace(trial=3))  # type: ignore[arg-type]
+    assert allowed[4:] == [0.0]
 
 
 def test_a_copy_of_pbt_goes_on_with_the_weights_of_its_parent_and_its_own_learning_rate(tmp_path):

@@ -265,8 +265,8 @@ def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
         )
     if not kind.multi_agent:
         raise ConfigError(
-            f"{type(agent).__name__} learns from {kind.name} of one agent, sequences or recorded data; this "
-            "environment has several. Use an algorithm such as dqn, ppo or mappo."
+            f"{type(agent).__name__} learns from {kind.name} of one agent; this environment has several. Use an "
+            "algorithm such as dqn, ppo or mappo."
         )
     team = (agent if isinstance(agent, MultiAgent) else Independent(agent)).with_policies(policies)
     check_team(team, spaces)
