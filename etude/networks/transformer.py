@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces as gym_spaces
@@ -135,10 +135,10 @@ class TransformerArchitecture:
         return [parts[i : i + 2] for i in range(0, len(parts), 2)]
 
     def _block(
-        self, values: Values, block: str, x: Any, before: Sequence[Any] | None, mask: Any, turned: _Turned | None
+        self, values: Values, block: str, x: Any, before: Sequence[Any] | None, mask: Any, turned: Any
     ) -> tuple[Any, Sequence[Any]]:
         """What a block makes of x [B * L, width], and the keys and values of these steps, [B, L * attention] each.
-        before: those of the steps that are kept."""
+        before: those of the steps that are kept. turned: `_rotation`, or None."""
         spec, length, affine = self.spec, int(mask.shape[1]), self._affine
         heads = (spec.heads, spec.attention // spec.heads)
         projected = affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.input.norm", x))
@@ -197,26 +197,20 @@ class TransformerArchitecture:
         return found if self._tied else {**found, **self._after.input_labels(labels, stream)}
 
 
-class _Turned(NamedTuple):
-    """By how much rotary positions turn the pairs of numbers of a head, [B, L, 1, pairs] each."""
-
-    cos: Any
-    sin: Any
-
-
-def _rotation(position: Any, size: int) -> _Turned:
-    """Of steps with these numbers [B, L], for heads of this size."""
+def _rotation(position: Any, size: int) -> tuple[Any, Any]:
+    """The (cosine, sine) by which rotary positions [B, L] turn the pairs of numbers of heads of this size, [B, L, 1,
+    pairs] each."""
     pairs = size // 2
     speed = ops.exp(ops.linspace(0.0, -math.log(SLOWEST) * (pairs - 1) / pairs, pairs, position))
     angle = ops.expand_dims(ops.expand_dims(position, -1) * speed, 2)
-    return _Turned(ops.cos(angle), ops.sin(angle))
+    return ops.cos(angle), ops.sin(angle)
 
 
-def _rotated(x: Any, turned: _Turned) -> Any:
+def _rotated(x: Any, turned: tuple[Any, Any]) -> Any:
     """Queries or keys [B, L, heads, size], the first half of whose numbers is paired with the second."""
-    pairs = x.shape[-1] // 2
+    (cos, sin), pairs = turned, x.shape[-1] // 2
     one, other = ops.split_last(x, (pairs, pairs))
-    return ops.concatenate([one * turned.cos - other * turned.sin, one * turned.sin + other * turned.cos], -1)
+    return ops.concatenate([one * cos - other * sin, one * sin + other * cos], -1)
 
 
 def _newest(old: Any, new: Any, size: int) -> Any:

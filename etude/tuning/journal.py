@@ -329,7 +329,15 @@ class TrialHistory:
                     genome = genome_from_json(each["genome"], self._base)
                     if each["new"] != len(self.trials):
                         raise ValueError(f"trial {each['new']} follows {len(self.trials) - 1}")
-                    self.trials.append(self._made(each, genome))
+                    parent, until = each["parent"], int(each["until"])
+                    trial = Trial(len(self.trials), genome, int(each["configuration"]), parent, until=until)
+                    trial.change = dict(each["change"])
+                    if parent is not None:
+                        trial.first = self.trials[parent].until
+                        trial.step = trial.started = self.trials[parent].step
+                    if (reason := each.get("failed")) is not None:
+                        trial.status, trial.reason = "failed", str(reason)
+                    self.trials.append(trial)
                 elif "go" in each:
                     trial = self.trials[each["go"]]
                     trial.until, trial.status = int(each["until"]), "queued"
@@ -349,17 +357,6 @@ class TrialHistory:
             trial.status, trial.reason = "failed", str(line["failed"])
         else:
             self.notes.append((trial.number, str(line["note"])))
-
-    def _made(self, each: Line, genome: Genome) -> Trial:
-        parent = each["parent"]
-        trial = Trial(len(self.trials), genome, int(each["configuration"]), parent, until=int(each["until"]))
-        trial.change, reason = dict(each["change"]), each.get("failed")
-        if parent is not None:
-            trial.first = self.trials[parent].until
-            trial.step = trial.started = self.trials[parent].step
-        if reason is not None:
-            trial.status, trial.reason = "failed", str(reason)
-        return trial
 
     def _end(self, trial: Trial, step: int, reason: str, checkpoint: str | None) -> None:
         trial.step, trial.checkpoint = step, checkpoint or ""

@@ -94,7 +94,13 @@ def _read(given: Any) -> SourceWeights:
         )
     path = Path(given)
     if path.suffix == ".safetensors":
-        return SourceWeights(str(path), _read_tensors(path))
+        try:
+            with path.open("rb") as file:
+                return SourceWeights(str(path), tensors.decode(file, path.stat().st_size))  # type: ignore[arg-type]
+        except OSError as problem:
+            raise CheckpointError(f"{path} cannot be read: {problem.strerror}.") from problem
+        except ValueError as problem:
+            raise CheckpointError(f"{path} is no file of safetensors: {problem}.") from problem
     if path.is_file() and path.suffix != ".etude":
         raise ConfigError(
             f"start_from = {str(path)!r}; expected a run directory, a checkpoint (.etude), a file of safetensors, or a "
@@ -103,16 +109,6 @@ def _read(given: Any) -> SourceWeights:
     state = present_state(read_run(path, ("engine", "moments"), SKIPPED).state)
     values = Stored(state, "").table()["engine"].table()["values"].table()
     return SourceWeights(str(path), {name: np.asarray(array.value) for name, array in values.items()}, state["moments"])
-
-
-def _read_tensors(path: Path) -> Weights:
-    try:
-        with path.open("rb") as file:
-            return tensors.decode(file, path.stat().st_size)  # type: ignore[arg-type]
-    except OSError as problem:
-        raise CheckpointError(f"{path} cannot be read: {problem.strerror}.") from problem
-    except ValueError as problem:
-        raise CheckpointError(f"{path} is no file of safetensors: {problem}.") from problem
 
 
 def _matching(name: str, layout: ParameterLayout, weights: Weights) -> str | None:
