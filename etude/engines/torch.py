@@ -389,20 +389,20 @@ def _pick(tree: Any, i: int) -> Any:
 
 def wrap_module(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
     """The torch.nn.Module that `factory()` returns, as a part; its first weights come from `seed`."""
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         module = made_by(factory)
-    if not isinstance(module, torch.nn.Module):
-        raise NetworkError(
-            f"network returned a {type(module).__name__}; the engine torch expects a torch.nn.Module. For a "
-            "keras.Model, give engine='jax' or engine='tensorflow'."
-        )
-    if framework_of(type(module)) == "keras":  # on Keras's torch backend, where its models are such modules
-        from etude.engines import keras
+        if not isinstance(module, torch.nn.Module):
+            raise NetworkError(
+                f"network returned a {type(module).__name__}; the engine torch expects a torch.nn.Module. For a "
+                "keras.Model, give engine='jax' or engine='tensorflow'."
+            )
+        if framework_of(type(module)) == "keras":  # on Keras's torch backend, where its models are such modules
+            from etude.engines import keras
 
-        return keras.wrap_module(factory, inputs, outputs, seed)
-    module.eval()  # or statistics of the batch below would be kept
-    with torch.no_grad():
+            return keras.wrap_module(factory, inputs, outputs, seed)
+        module.eval()  # or statistics of the batch below would be kept
+        # Lazy layers draw their weights here.
         check_module(module, [_to_torch(zeros(space, 2), "cpu") for space in inputs], inputs, outputs)
     return _TorchModule(module, several=len(inputs) > 1)
 
@@ -421,7 +421,8 @@ class _TorchModule(Part):
         self._several = several
         named = {**dict(module.named_parameters()), **dict(module.named_buffers())}
         self.variables: dict[str, Any] = {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
-        self.frozen: frozenset[str] = frozenset(name for name, _ in module.named_buffers())
+        still = {name for name, value in module.named_parameters() if not value.requires_grad}
+        self.frozen: frozenset[str] = frozenset(still.union(dict(module.named_buffers())))
 
     def __call__(self, observation: Tree = None) -> Any:
         inputs = observation if self._several else (observation,)

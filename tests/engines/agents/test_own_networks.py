@@ -177,6 +177,33 @@ def test_modules_act_in_inference_mode_and_learn_in_training_mode(engine_name, t
         np.testing.assert_array_equal(again.engine.act(one), values)
 
 
+def test_what_is_frozen_is_not_trained_and_lazy_layers_begin_by_the_seed(engine_name):
+    def network():
+        if engine_name == "torch":
+            from torch import nn
+
+            backbone = nn.Linear(4, 8)
+            backbone.weight.requires_grad_(False)
+            return nn.Sequential(backbone, nn.LazyLinear(2))
+        from keras import Sequential, layers
+
+        return Sequential([layers.Dense(8, trainable=False), layers.Dense(2)])
+
+    settings = {"network": network, "learning_starts": 16, "batch_size": 8, "train_every": 8}
+    frozen = "q.0.weight" if engine_name == "torch" else "q.state0.kernel"
+    first = []
+    for _ in range(2):
+        with etude.Run("dqn", "CartPole-v1", engine=engine_name, seed=1, **settings) as run:
+            before = run.engine.weights()
+            assert frozen not in run.engine.layout.trainable and len(before) == 8  # with the target network
+            run.train(64)
+            after = run.engine.weights()
+            first.append(before)
+        still = {name for name in before if name.startswith("q.") and np.array_equal(before[name], after[name])}
+        assert still == ({frozen} if engine_name == "torch" else {frozen, "q.state1.bias"})
+    assert all(np.array_equal(value, first[1][name]) for name, value in first[0].items())
+
+
 def test_processes_average_the_statistics_of_modules_in_one_order(engine_name):
     if engine_name != "torch":
         pytest.skip("a process for each replica")
