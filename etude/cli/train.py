@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import os
 import re
+import warnings
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
@@ -92,6 +93,8 @@ def carry_out(
             reporters.insert(0, stack.enter_context(closing(Progress())))
         elif display == "events":
             reporters.insert(0, EventLines())
+        else:
+            stack.enter_context(warnings.catch_warnings(action="ignore", category=UserWarning))
         if schedule.evaluate_every is not None and plays_texts(run):
             reporters.append(Text(schedule.evaluate_every, [*reporters]))
         finished = run.train(steps, reporters, schedule=schedule)
