@@ -18,7 +18,7 @@ from etude.agent import Agent, Losses
 from etude.base import seeding, trees
 from etude.base.cores import Busy, physical_cores, usable_cores
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
-from etude.base.errors import NetworkError
+from etude.base.errors import ConfigError, NetworkError
 from etude.base.forks import home_of
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
@@ -317,7 +317,10 @@ class CompiledTorchBackend:
         self.compiled_for = (self.device, self._threads)
 
     def wrap_module(self, factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
-        return wrap_module(factory, inputs, outputs, seed)
+        part = wrap_module(factory, inputs, outputs, seed)
+        if not isinstance(part, _TorchModule):
+            raise ConfigError("compiled = True cannot follow a keras.Model on torch. Leave compiled out, or use JAX.")
+        return part
 
     def compile(self, function: Any) -> Any:
         return torch.no_grad()(limited(self._threads)(function))

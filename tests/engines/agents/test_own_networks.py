@@ -16,6 +16,7 @@ from etude.base.cores import Busy
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.networks import ActorCritic, Mlp
+from etude.training.description import Execution
 
 OBSERVATION, ACTION = Box(-1, 1, (3,), np.float32), Box(-1, 1, (2,), np.float32)
 BOX, CHOICES = Spaces(OBSERVATION, ACTION), Spaces(OBSERVATION, Discrete(4))
@@ -148,6 +149,9 @@ def test_a_keras_model_whose_call_takes_no_training_has_layers_in_the_mode_of_th
     with etude.load(tmp_path / "run.etude", config=run.agent.config) as again:
         assert all(np.array_equal(value, after[name]) for name, value in again.engine.weights().items())
         again.train(4)
+    if engine_name == "torch":
+        with pytest.raises(ConfigError, match="compiled = True cannot follow a keras.Model on torch"):
+            etude.Run("td3", "Pendulum-v1", engine="torch", execution=Execution(compiled=True), **networks)
 
 
 def statistics(run, part):
