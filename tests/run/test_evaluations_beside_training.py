@@ -121,11 +121,11 @@ def test_a_target_stops_the_run_when_the_result_is_known(tmp_path):
 
 @pytest.mark.parametrize("at", [48, 120])
 def test_a_run_resumed_while_an_evaluation_is_pending_goes_on_as_if_it_had_not_stopped(tmp_path, at):
-    schedule = {**SCHEDULE, "evaluate_workers": 1, "save_every": 24}
+    schedule = {**SCHEDULE, "evaluate_workers": 1}
     with tiny(Tasked, run_dir=tmp_path / "run") as run:
         run.set_task(1)
         events = []
-        for event in run.steps(160, **schedule):
+        for event in run.steps(160, **schedule, save_every=24):
             events.append(event)
             if isinstance(event, Saved) and event.step == at and event.kind == "last":
                 state = copy.deepcopy(etude.checkpoint.read(event.path))
@@ -354,9 +354,9 @@ def test_no_worker_outlives_its_run():
 
 
 def test_records_name_the_step_that_was_evaluated_and_a_resumed_run_repeats_none(tmp_path):
-    path, schedule = tmp_path / "metrics.jsonl", {**SCHEDULE, "evaluate_workers": 1, "save_every": 20}
+    path, schedule = tmp_path / "metrics.jsonl", {**SCHEDULE, "evaluate_workers": 1}
     with tiny(Coded, run_dir=tmp_path / "run") as run:
-        run.train(100, [JsonLines(path, every=10), Progress()], **schedule)
+        run.train(100, [JsonLines(path, every=10), Progress()], **schedule, save_every=20)
     whole = [json.loads(line) for line in path.read_text().splitlines()]
     steps = [record["step"] for record in whole if "eval/returns" in record]
     assert steps == [40, 80]
