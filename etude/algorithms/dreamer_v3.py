@@ -20,7 +20,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Box, Discrete, Spaces, is_image
 from etude.base.trees import Tree
 from etude.config import SequenceConfig
-from etude.losses.distributional import expected_symlog, symlog_cross_entropy
+from etude.losses.distributional import binary_cross_entropy, expected_symlog, symlog_cross_entropy
 from etude.losses.distributions import Categorical, Gaussian
 from etude.losses.returns import lambda_returns
 from etude.losses.value import sequence_priority
@@ -267,14 +267,14 @@ class DreamerV3(Agent):
         }
         if self.spaces.masked:
             mask, allowed = self.model["mask"](x), ops.cast(seen[ACTION_MASK] > 0, "float32")
-            loss["mask"] = ops.sum(ops.softplus(mask) - allowed * mask, -1)
+            loss["mask"] = ops.sum(binary_cross_entropy(mask, allowed), -1)
         after = x[batch.reward.shape[0] :]
         end = self.model["termination"](after)[:, 0]
         reward, going = (ops.reshape(ops.swapaxes(part, 0, 1), (-1,)) for part in (batch.reward, batch.discount > 0))
         ended = ops.where(going, ops.zeros_like(end), ops.ones_like(end))
         outcome = {
             "reward": symlog_cross_entropy(reward, self.model["reward"](after), config.largest),
-            "termination": ops.softplus(end) - ended * end,
+            "termination": binary_cross_entropy(end, ended),
         }
         steps = {name: ops.reshape(part, (config.sequence_length + 1, -1)) for name, part in loss.items()}
         for name, part in outcome.items():

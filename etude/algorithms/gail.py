@@ -19,7 +19,8 @@ from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
-from etude.losses.adversarial import discriminator, gail_reward, log_odds_reward, log_reward
+from etude.losses.adversarial import gail_reward, log_odds_reward, log_reward
+from etude.losses.distributional import binary_cross_entropy
 from etude.multi_agent.policies import stacked, unstacked
 from etude.networks import Maker, Part, Spec
 
@@ -78,7 +79,8 @@ class Adversarial(PPO):
         shown = batch.extras["expert"]  # as many steps as the policy's
         logits = self.logits(**{name: stacked([getattr(batch, name), shown[name]]) for name in shown})
         own, expert = unstacked(logits, 2)
-        error = discriminator(expert, ops.ones_like(expert)) + discriminator(own, ops.zeros_like(own))
+        # Ho & Ermon 2016, equation 17, where D is the probability of the policy's
+        error = binary_cross_entropy(expert, ops.ones_like(expert)) + binary_cross_entropy(own, ops.zeros_like(own))
         losses["discriminator"] = Loss(
             ops.mean(0.5 * error),
             expert_accuracy=ops.mean(ops.cast(expert > 0, "float32")),

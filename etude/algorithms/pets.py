@@ -22,6 +22,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import Box, Spaces, describe, is_image
 from etude.base.trees import Tree
 from etude.config import SampledConfig
+from etude.losses.distributional import binary_cross_entropy
 from etude.losses.distributions import Gaussian
 from etude.networks import Maker, Mlp, Normaliser, Part, SimBa, Spec
 from etude.networks.encoding import at, leaves, to_vector, width
@@ -136,10 +137,9 @@ class PETS(Agent):
         mean, log_variance, end = self.predict(state, action)
         error = ops.square(mean - target)
         likelihood = ops.sum(ops.exp(-log_variance) * error + log_variance, -1)  # [E, B]
-        ended = ops.where(batch.discount > 0, ops.zeros_like(batch.discount), ops.ones_like(batch.discount))
-        ending = ops.softplus(end) - ended * end
+        ending = binary_cross_entropy(end, ops.cast(batch.discount <= 0, "float32"))
         drawn = ops.swapaxes(noise["share"], 0, 1)
-        weight = batch.weight * ops.where(drawn > 0, 2.0 + ops.zeros_like(drawn), ops.zeros_like(drawn))
+        weight = 2.0 * batch.weight * ops.cast(drawn > 0, "float32")
         bounds = ops.sum(self.model["most"]()) - ops.sum(self.model["least"]())
         loss = ops.mean(weight * (likelihood + ending)) + BOUND_COEFFICIENT * bounds
         return Losses(

@@ -21,7 +21,7 @@ from etude.base.errors import ConfigError
 from etude.base.spaces import Box, Spaces
 from etude.base.trees import Tree
 from etude.config import SequenceConfig
-from etude.losses.distributional import expected_symlog, symlog_cross_entropy
+from etude.losses.distributional import binary_cross_entropy, expected_symlog, symlog_cross_entropy
 from etude.losses.distributions import Gaussian, TanhGaussian
 from etude.losses.soft import soft_actor, subset_minimum
 from etude.losses.value import sequence_priority
@@ -198,11 +198,11 @@ class TDMPC2(Agent):
         before, after = (_rows(ops.stack(part, 1)) for part in (states[:-1], states[1:]))
         critic, reward = (self.model[name]((before, _rows(action))) for name in ("critic", "reward"))
         end = self.model["termination"](after)[:, 0]
-        ended = ops.where(discount > 0, ops.zeros_like(end), ops.ones_like(end))
+        ended = ops.cast(discount <= 0, "float32")
         each = {
             "consistency": ops.mean(ops.square(after - found), -1),
             "reward": symlog_cross_entropy(_rows(batch.reward), reward, config.largest),
-            "termination": ops.softplus(end) - ended * end,
+            "termination": binary_cross_entropy(end, ended),
             "critic": ops.mean(symlog_cross_entropy(target_q, critic, config.largest), 0),
         }
         total = {name: ops.mean(weight * loss) for name, loss in each.items()}

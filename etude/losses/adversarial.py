@@ -9,15 +9,6 @@ from etude.losses.shapes import shapes
 from etude.ops import Array
 
 
-@shapes(logits="*B", expert="*B")
-def discriminator(logits: Array, expert: Array) -> Array:
-    """`-log D` of the expert's steps and `-log(1 - D)` of the others, all [B]; expert: 1 or 0 for each step.
-
-    Ho & Ermon 2016, arXiv:1606.03476, equation 17, where D is the probability of the policy's.
-    """
-    return ops.softplus(logits) - expert * logits
-
-
 @shapes(logits="*B")
 def gail_reward(logits: Array) -> Array:
     """`-log(1 - D)`, [B], without a gradient; above 0, so that it also rewards long episodes (Kostrikov et al. 2019,

@@ -98,6 +98,13 @@ def expected_symlog(logits: Array, largest: Array | float) -> Array:
     return ops.sign(mean) * ops.expm1(ops.abs(mean))
 
 
+@shapes(label="*B", logits="*E *B")
+def binary_cross_entropy(logits: Array, label: Array) -> Array:
+    """`-log p` where the label is 1 and `-log(1 - p)` where it is 0, for p = sigmoid(logits): [...], or [E, ...] of E
+    networks, in the shape of the logits. Good 1952, doi:10.1111/j.2517-6161.1952.tb00104.x."""
+    return ops.softplus(logits) - label * logits
+
+
 @shapes(value="*B", logits="*E *B N")
 def symlog_cross_entropy(value: Array, logits: Array, largest: Array | float) -> Array:
     """The cross-entropy of logits [..., N] under symlog of a value, as shares of the two nearest of N evenly

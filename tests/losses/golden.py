@@ -109,7 +109,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "rescaled": value.rescaled,
     "unscaled": value.unscaled,
     "sequence_priority": value.sequence_priority,
-    "discriminator": adversarial.discriminator,
+    "binary_cross_entropy": distributional.binary_cross_entropy,
     "gail_reward": adversarial.gail_reward,
     "log_reward": adversarial.log_reward,
     "log_odds_reward": adversarial.log_odds_reward,

@@ -2,15 +2,16 @@
 
 import numpy as np
 
-from etude.losses.adversarial import airl_logits, discriminator, gail_reward, log_odds_reward, log_reward
+from etude.losses.adversarial import airl_logits, gail_reward, log_odds_reward, log_reward
+from etude.losses.distributional import binary_cross_entropy
 
 LOGITS = np.linspace(-8, 8, 33)
 D = 1 / (1 + np.exp(-LOGITS))  # the probability that a step is the expert's
 
 
 def test_the_loss_is_the_cross_entropy_of_who_took_the_step():
-    np.testing.assert_allclose(discriminator(LOGITS, np.ones(33)), -np.log(D), rtol=1e-9)
-    np.testing.assert_allclose(discriminator(LOGITS, np.zeros(33)), -np.log(1 - D), rtol=1e-9)
+    np.testing.assert_allclose(binary_cross_entropy(LOGITS, np.ones(33)), -np.log(D), rtol=1e-9)
+    np.testing.assert_allclose(binary_cross_entropy(LOGITS, np.zeros(33)), -np.log(1 - D), rtol=1e-9)
 
 
 def test_the_reward_is_high_where_a_step_is_taken_for_the_experts():

@@ -63,7 +63,7 @@ DIFFERENTIABLE = {
     "marwil": lambda x: offline.marwil(x, fixed(x), 2.0, 1.5),
     "action_error": lambda x: offline.action_error(ops.tanh(x), fixed(x)),
     "rescaled": lambda x: value.rescaled(5 * x) + value.unscaled(x),
-    "discriminator": lambda x: adversarial.discriminator(x, ops.cast(fixed(x) > 0, "float32")),
+    "binary_cross_entropy": lambda x: distributional.binary_cross_entropy(x, ops.cast(fixed(x) > 0, "float32")),
     "airl_logits": lambda x: ops.square(adversarial.airl_logits(x, 0.9, x * x, 3 * x, fixed(x))),
 }
 
