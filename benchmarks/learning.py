@@ -199,9 +199,10 @@ class Table:
             task = key.rsplit("/", 2)[0]
             self.has(rows[task], key)
             whole = cell["steps"] == presets.lookup(*task.split("/")).steps
-            if whole and config == self.configs[task]:
+            taken = whole and config == measure.with_new_fields(rows[task].algorithm, self.configs[task])
+            if taken:
                 self.add(key, cell)
-            print(f"{key:<44} {'added' if whole and config == self.configs[task] else 'left out'}")
+            print(f"{key:<44} {'added' if taken else 'left out'}")
 
     def _take_over(self, own: str) -> None:
         """What other processes have added to the file; of `own`, a line of the table, only with the same config."""
