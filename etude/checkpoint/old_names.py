@@ -37,6 +37,7 @@ OF_ALGORITHMS = {  # further hyperparameters
     "appo": {"gae_lambda": "trace_lambda"},
     "impala": {"gae_lambda": "trace_lambda"},
 }
+ADDED: dict[str, dict[str, Any]] = {"ars": {"squash": True}}  # hyperparameters that were not: what runs did
 _PPO = (
     (re.compile(r"(^|\.)penalty\.value$"), r"\1objective.kl_coefficient"),
     (re.compile(r"(^|\.)returns\.value$"), r"\1value_normaliser.moments"),
@@ -130,7 +131,8 @@ def present_config(described: Mapping[str, Any]) -> dict[str, Any]:
     if isinstance(config := described.get("config"), Mapping):
         own = OF_ALGORITHMS.get(str(described.get("algorithm")), {})
         names = {name: HYPERPARAMETERS.get(str(name), str(name)) for name in config}
-        renamed["config"] = {own.get(names[name], names[name]): value for name, value in config.items()}
+        present = {own.get(names[name], names[name]): value for name, value in config.items()}
+        renamed["config"] = ADDED.get(str(described.get("algorithm")), {}) | present
     if "explorer" in described:
         renamed["explorer"] = _with_present_classes(described["explorer"])
     return renamed

@@ -302,6 +302,17 @@ def test_config_is_written_whole_and_broken_ones_are_refused(tmp_path: Path) -> 
             directory.read_config()
 
 
+def test_hyperparameters_that_an_earlier_version_lacked_say_what_it_did(tmp_path: Path) -> None:
+    with RunDirectory.create(tmp_path / "run", "run") as directory:
+        for algorithm, held, expected in (
+            ("ars", {"sigma": 0.1}, {"sigma": 0.1, "squash": True}),
+            ("ars", {"squash": False}, {"squash": False}),
+            ("es", {"deviation": 0.1}, {"sigma": 0.1}),
+        ):
+            directory.write_config({"algorithm": algorithm, "config": held})
+            assert directory.read_config()["config"] == expected
+
+
 def test_charts_of_a_run_are_in_a_folder_of_its_name_unless_it_began_without(tmp_path):
     assert RunDirectory(tmp_path / "mine").tensorboard == tmp_path / "mine" / "tensorboard" / "mine"
     (tmp_path / "old" / "tensorboard").mkdir(parents=True)
