@@ -235,7 +235,7 @@ class FromReturns:
             )
         self._engine, self._run_seed, self._pairs = engine, run_seed, environments // 2
 
-    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+    def __call__(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step by the returns [1, N] in `reward`."""
         layout, returns = self._engine.layout, batches.reward[0]
         noise = np.stack([noise_of(layout, self._run_seed, gradient_steps, pair) for pair in range(self._pairs)])

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
 
 from etude import ops
 from etude.agent import Losses
@@ -14,22 +14,9 @@ from etude.engines.optimizers import clip_by_norm, norm_of
 from etude.engines.parameter_layout import FILLED, ParameterLayout
 from etude.protocols import Engine
 
-
-class GradientSource(Protocol):
-    """Takes gradient steps with one engine."""
-
-    def learn(self, batches: Any, hyper: dict[str, float], gradient_steps: int) -> Update:
-        """One gradient step on each of the batches that the replay sampled. gradient_steps: those before them."""
-
-
-class FromLosses:
-    """Gradient steps on the agent's losses. See `GradientSource`."""
-
-    def __init__(self, engine: Engine):
-        self._engine = engine
-
-    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
-        return self._engine.learn(batches, hyper)
+GradientSource = Callable[[Any, dict[str, float], int], Update]
+"""Takes one gradient step on each of the batches that the replay sampled, from (batches, values of hyperparameters,
+gradient steps before them)."""
 
 
 class FromRollouts:
@@ -38,7 +25,7 @@ class FromRollouts:
     def __init__(self, engine: Engine):
         self._engine = engine
 
-    def learn(self, found: WorkerGradients, hyper: dict[str, float], gradient_steps: int) -> Update:
+    def __call__(self, found: WorkerGradients, hyper: dict[str, float], gradient_steps: int) -> Update:
         """One gradient step. The metric `gradient_age` is the number of gradient steps since the weights were read that
         the gradient was computed with."""
         update = self._engine.apply(found.gradients, hyper)

@@ -36,7 +36,7 @@ from etude.report.terminal import EventLines, Progress
 from etude.training.assembly import starting
 from etude.training.assembly.agents import check_collects_steps, check_replay, check_takes_tasks
 from etude.training.assembly.described import check_algorithm, describe
-from etude.training.assembly.evaluator import TrainedPolicy, evaluator_for
+from etude.training.assembly.evaluator import RunEvaluator, TrainedPolicy
 from etude.training.assembly.parts import run_parts
 from etude.training.assembly.replicas import check_alike, given_directory
 from etude.training.callbacks import Callback, CallbackList, Metric, Metrics, as_list, stopped_by
@@ -163,10 +163,8 @@ class Run:
         self._started_from = None if made.start_from is None else starting.start_from(made.start_from, self.learner)
         self.policy: Any = TrainedPolicy(self._context, self.learner, self._lifecycle, parts.translation, self.explorer)
         self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
-        self._estimator, self._evaluator = (
-            ScheduledEstimates(self),
-            evaluator_for(self.policy, self._context, self.learner, self),
-        )
+        self._estimator = ScheduledEstimates(self)
+        self._evaluator = RunEvaluator(self.policy, self._context, self.learner, self)
         self.loop: Loop = Loop(
             parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group, self.setup.fused,

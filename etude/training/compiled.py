@@ -306,9 +306,7 @@ class FusedRollout(CompiledRollout):
 
         def learned(hyper: dict[str, float]) -> Update:
             update = self._engine.update(self.program.reports, reported, None, len(minibatches), hyper)
-            explained = explained_variance(estimates) if estimates else None
-            more = {} if explained is None else {"explained_variance": explained}
-            return replace(update, metrics=update.metrics | more)
+            return replace(update, metrics=update.metrics | explained_variance(estimates))
 
         self._learner.ahead = learned
         return self._steps(np.array(positions), rows, following)

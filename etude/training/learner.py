@@ -265,7 +265,7 @@ class Learner:
                 batches = self.replay.sample(k, due.size)
                 if self.terms.buffers:
                     batches = self.terms.added_to(batches, k, hyper)
-                update = self.gradients.learn(batches, hyper, progress.gradient_steps)
+                update = self.gradients(batches, hyper, progress.gradient_steps)
             if update.td_error is not None:
                 self.replay.update(batches, update.td_error, update.ratio)
             for means, values in ((losses, update.losses), (metrics, update.metrics)):
@@ -469,15 +469,18 @@ def _continuous(parts: Sequence[Steps]) -> tuple[Steps, ...]:
     return (joined(parts),) if len(set(taken.values())) == 1 else tuple(parts)
 
 
-def explained_variance(extras: dict[str, Tree]) -> float | None:
-    """Of the extras `value` and `return`; None where they are missing or all returns are equal."""
+def explained_variance(extras: Mapping[str, Tree]) -> dict[str, float]:
+    """The metric `explained_variance`: 1 - var(return - value) / var(return) over the batches of a phase, with the
+    values before the phase; 1 is a perfect critic, 0 one that is no better than a constant. Left out where the extras
+    `value` and `return` are missing or all returns are equal."""
     value, target = extras.get("value"), extras.get("return")
     if value is None or target is None:
-        return None
+        return {}
     if ACTIVE in extras:  # of several agents, those that acted
         value, target = value[extras[ACTIVE] > 0], target[extras[ACTIVE] > 0]
     variance = float(np.var(target, dtype=np.float64)) if target.size else 0.0
-    return 1.0 - float(np.var(target - value, dtype=np.float64)) / variance if variance > 0 else None
+    unexplained = float(np.var(target - value, dtype=np.float64))
+    return {"explained_variance": 1.0 - unexplained / variance} if variance > 0 else {}
 
 
 def add_to_means(means: dict[str, float], values: Mapping[str, float], gradient_steps: int, total: int) -> None:

@@ -220,26 +220,6 @@ class Collection:
         rollout.close()
 
 
-class Evaluator(Protocol):
-    """What evaluates during training, in this process or beside it."""
-
-    @property
-    def pending(self) -> bool:
-        """Whether an evaluation was begun beside training whose result was not returned yet."""
-
-    def open(self, plan: Schedule) -> None:
-        """Be ready to evaluate as a schedule says; go on with the evaluation that is pending."""
-
-    def begin(self, plan: Schedule) -> None:
-        """Evaluate the present policy beside training: it is pending from now on."""
-
-    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
-        """The evaluation that is pending, or one of the present policy; None where `stopped` returns True before."""
-
-    def notes(self) -> list[str]:
-        """What happened since the last call that a user should know."""
-
-
 class CollectionDue(NamedTuple):
     """In the place of an event, where `Loop.paced`: the loop collects next, as these arguments of `rollout.collect`
     say. For whoever drives several loops, so that all have learned and saved before the first collects for all;
@@ -277,10 +257,11 @@ class Loop:
     """Takes steps with one learner and one collection.
 
     overlap: whether workers collect ahead while the learner learns. save: writes a checkpoint of the kind "last" or
-    "best", and yields the events of it; "best" is of what was evaluated last. evaluator: a loop without it takes no
-    schedule of evaluations. metrics: the custom ones of collected steps. estimate: estimates the present policy from
-    recorded episodes, or says why it cannot; a loop without it takes no schedule of estimates. group: the processes
-    that stop and save together. fused: whether the rollout carries out whole learning phases ahead.
+    "best", and yields the events of it; "best" is of what was evaluated last. evaluator: such as
+    `assembly.evaluator.RunEvaluator`; a loop without it takes no schedule of evaluations. metrics: the custom ones of
+    collected steps. estimate: estimates the present policy from recorded episodes, or says why it cannot; a loop
+    without it takes no schedule of estimates. group: the processes that stop and save together. fused: whether the
+    rollout carries out whole learning phases ahead.
     """
 
     def __init__(
@@ -289,7 +270,7 @@ class Loop:
         collection: Collection,
         overlap: bool,
         save: Callable[[str], Iterator[Event]],
-        evaluator: Evaluator | None = None,
+        evaluator: Any = None,
         metrics: Metrics | None = None,
         estimate: Callable[[], Estimated | Warned] | None = None,
         group: ProcessGroup | None = None,
@@ -469,7 +450,7 @@ class Loop:
         found = yield from self._report(evaluator, plan)
         return found is not None and plan.reached(found.mean)
 
-    def _report(self, evaluator: Evaluator, plan: Schedule) -> Generator[Event, None, Evaluated | None]:
+    def _report(self, evaluator: Any, plan: Schedule) -> Generator[Event, None, Evaluated | None]:
         """The evaluation that is pending, or one of the present policy; None where it was stopped."""
         progress, pending = self.learner.progress, evaluator.pending
         evaluated = evaluator.result(plan, lambda: self._stop is not None)

@@ -28,13 +28,13 @@ def test_it_is_that_of_the_rollout_with_the_values_before_the_phase(algorithm):
 
 def test_it_is_1_for_a_perfect_critic_and_0_for_a_constant_one():
     target = np.array([[1.0, 2.0, 4.0]])
-    assert explained_variance({"return": target, "value": target}) == 1.0
-    assert explained_variance({"return": target, "value": np.ones((1, 3))}) == pytest.approx(0.0)
-    assert explained_variance({"return": np.ones((1, 3)), "value": target}) is None
-    assert explained_variance({"return": target}) is None
+    assert explained_variance({"return": target, "value": target}) == {"explained_variance": 1.0}
+    assert explained_variance({"return": target, "value": np.ones((1, 3))})["explained_variance"] == pytest.approx(0.0)
+    assert explained_variance({"return": np.ones((1, 3)), "value": target}) == {}
+    assert explained_variance({"return": target}) == {}
 
 
 def test_agents_that_wait_for_their_turn_do_not_count():
     extras = {"return": np.array([[1.0, 99.0], [3.0, 5.0]]), "value": np.array([[1.0, 0.0], [3.0, 5.0]])}
-    assert explained_variance({**extras, "active": np.array([[1.0, 0.0], [1.0, 1.0]])}) == 1.0
-    assert explained_variance({**extras, "active": np.zeros((2, 2))}) is None
+    assert explained_variance({**extras, "active": np.array([[1.0, 0.0], [1.0, 1.0]])}) == {"explained_variance": 1.0}
+    assert explained_variance({**extras, "active": np.zeros((2, 2))}) == {}

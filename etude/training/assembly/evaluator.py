@@ -16,7 +16,7 @@ from etude.engines.stacked import Perturbed
 from etude.envs import examine, like, name_of
 from etude.envs.adapter import check_stored_task, task_data
 from etude.explore.explorer import AdjustedExplorer, AtStep
-from etude.protocols import Explorer, ProcessGroup, Weights
+from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
 from etude.training.assembly.agents import check_same_spaces
 from etude.training.assembly.exploration import explorer_outside
@@ -163,14 +163,17 @@ class _FrozenPolicy(NamedTuple):
     task: Any
 
 
-class _RunEvaluator:
-    """A `loop.Evaluator`. Saved while an evaluation is pending, and then played again from its beginning.
+class RunEvaluator:
+    """What evaluates a run during training, in this process or beside it. Saved while an evaluation is pending, and
+    then played again from its beginning.
 
-    run: what evaluation functions of the user's are called with.
+    run: what evaluation functions of the user's are called with. Of several processes of a run, the chief evaluates,
+    and all of them get the result, or the error.
     """
 
     def __init__(self, policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any):
         self._policy, self._context, self._learner, self._run = policy, context, learner, run
+        self._evaluates = context.group is None or context.group.rank == 0
         self._workers: EvaluationWorkers | None = None
         self._made_for: tuple[Any, ...] = ()
         self._pending: _FrozenPolicy | None = None
@@ -178,6 +181,7 @@ class _RunEvaluator:
 
     @property
     def pending(self) -> bool:
+        """Whether an evaluation was begun beside training whose result was not returned yet."""
         return self._pending is not None
 
     def check(self, schedule: Schedule) -> None:
@@ -191,6 +195,9 @@ class _RunEvaluator:
             )
 
     def open(self, plan: Schedule) -> None:
+        """Be ready to evaluate as a schedule says; go on with the evaluation that is pending."""
+        if not self._evaluates:
+            return
         request = self._policy.complete(plan.request())
         wanted = (request.env, request.parallel, plan.evaluate_workers) if plan.evaluate_workers else ()
         if wanted == self._made_for:
@@ -206,14 +213,16 @@ class _RunEvaluator:
             self._start(plan, self._pending)
 
     def begin(self, plan: Schedule) -> None:
+        """Evaluate the present policy beside training: it is pending from now on."""
         learner = self._learner
         weights, state = copy.deepcopy((learner.acting_weights(), learner.policy_state()))
         self._pending = _FrozenPolicy(learner.progress.step, weights, state, self._run.task)
         self._start(plan, self._pending)
 
     def _start(self, plan: Schedule, policy: _FrozenPolicy) -> None:
-        assert self._workers is not None
-        self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
+        if self._evaluates:
+            assert self._workers is not None
+            self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
 
     def _request(self, plan: Schedule, policy: _FrozenPolicy) -> EvaluationRequest:
         """What is played of a frozen policy: its task, but for another environment, which is given none."""
@@ -221,6 +230,18 @@ class _RunEvaluator:
         return request._replace(task=policy.task if plan.evaluate_env is None else None)
 
     def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+        """The evaluation that is pending, or one of the present policy; None where `stopped` returns True before."""
+        if (group := self._context.group) is None:
+            found = self._evaluated(plan, stopped)
+        else:
+            found = group.in_all("evaluation", lambda: self._evaluated(plan, stopped) if self._evaluates else None)[0]
+        if found is not None:
+            progress = self._learner.progress
+            progress.best = found.mean if found.best else progress.best
+            self._reported, self._pending = self._pending, None
+        return found
+
+    def _evaluated(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         step = self._learner.progress.step if self._pending is None else self._pending.step
         found: Evaluation | None
         if self._pending is None and plan.evaluate is not None:
@@ -237,13 +258,12 @@ class _RunEvaluator:
                 raise
         if found is None:
             return None
-        progress = self._learner.progress
-        best = bool(found.returns) and (progress.best is None or found.mean > progress.best)
-        progress.best = found.mean if best else progress.best
-        self._reported, self._pending = self._pending, None
+        highest = self._learner.progress.best
+        best = bool(found.returns) and (highest is None or found.mean > highest)
         return Evaluated(step, found.returns, found.lengths, best, found.cut_off, found.returns_by_agent, found.metrics)
 
     def notes(self) -> list[str]:
+        """What happened since the last call that a user should know."""
         return [] if self._workers is None else self._workers.warnings()
 
     def evaluated_state(self) -> dict[str, Any] | None:
@@ -281,37 +301,3 @@ class _RunEvaluator:
         workers, self._workers, self._made_for = self._workers, None, ()
         if workers is not None:
             workers.close()
-
-
-class _SharedEvaluator(_RunEvaluator):
-    """The same in each process of a run. The chief evaluates, and all of them get the result, or the error."""
-
-    def __init__(
-        self, policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any, group: ProcessGroup
-    ):
-        super().__init__(policy, context, learner, run)
-        self._group = group
-
-    def open(self, plan: Schedule) -> None:
-        if self._group.rank == 0:
-            super().open(plan)
-
-    def _start(self, plan: Schedule, policy: _FrozenPolicy) -> None:
-        if self._group.rank == 0:
-            super()._start(plan, policy)
-
-    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
-        result = super().result
-        found = self._group.in_all("evaluation", lambda: None if self._group.rank else result(plan, stopped))[0]
-        if found is not None and self._group.rank:
-            progress = self._learner.progress
-            progress.best = found.mean if found.best else progress.best
-            self._reported, self._pending = self._pending, None
-        return found
-
-
-def evaluator_for(policy: TrainedPolicy, context: TrainingContext, learner: RunLearning, run: Any) -> _RunEvaluator:
-    """What evaluates a run while it trains."""
-    if context.group is None:
-        return _RunEvaluator(policy, context, learner, run)
-    return _SharedEvaluator(policy, context, learner, run, context.group)

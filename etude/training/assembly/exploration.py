@@ -150,10 +150,14 @@ def explorer_from(plain: Any) -> Any:
         return None
     if "given" in plain:
         raise ConfigError(f"This run explores with {plain['given']}: give it again, as explorer=.")
-    saved = Stored(plain, "description/explorer")
-    found = from_saved(Any, saved, (*OWN, Each, Linear))
-    if not isinstance(found, (*OWN, Each)):
-        saved.refuse("an explorer")
+    return _object_from(Stored(plain, "description/explorer"), (*OWN, Each), "an explorer")
+
+
+def _object_from(saved: Stored, kinds: tuple[Any, ...], expected: str) -> Any:
+    """An object of one of these classes; its fields may hold schedules."""
+    found = from_saved(Any, saved, (*kinds, Linear))
+    if not isinstance(found, kinds):
+        saved.refuse(expected)
     return found
 
 
@@ -209,14 +213,7 @@ def rewriters_from(described: dict[str, Any]) -> tuple[Any, ...]:
             f"This run rewrites its steps with {', '.join(own)}, which is not in its checkpoints: give rewrite=[...] "
             "again, all of it and in the same order, or rewrite=None to go on without."
         )
-    return tuple(_spec_from(each) for each in plain)
-
-
-def _spec_from(saved: Stored) -> Any:
-    found = from_saved(Any, saved, (*SPECS, Linear))
-    if not isinstance(found, RewriterSpec):
-        saved.refuse("a rewriter")
-    return found
+    return tuple(_object_from(each, SPECS, "a rewriter") for each in plain)
 
 
 def _names(given: Iterable[Any]) -> list[str]:

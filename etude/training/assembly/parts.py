@@ -85,7 +85,12 @@ def run_parts(made: RunDescription) -> RunParts:
     algorithm, context, translation = _context_for(made)
     kind, agent, engine = kind_of(context.agent), context.agent, context.engine
     rewrite = as_rewriters(made.execution.rewrite)
-    rewriters = rewriters_for(rewrite, context, functools.partial(_engine_beside, context))
+
+    def make_engine(other: Agent, seed: int) -> Engine:
+        setup = dataclasses.replace(context.setup, seed=seed, engine=engine.name, compiled=False)
+        return kind.make_engine(other, engine.spaces, setup)
+
+    rewriters = rewriters_for(rewrite, context, make_engine)
     learner, log_prob = kind.make_learner(context, rewriters), _LogProbRequest(context.group)
 
     def make_explorer(total: int) -> Explorer:
@@ -128,12 +133,6 @@ def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, e
 
     rollout: Any = kind.rollout(context, explorer)
     return FusedRollout(engine, rollout.compiled, explorer, context.run_seed, learner)
-
-
-def _engine_beside(context: TrainingContext, agent: Agent, seed: int) -> Engine:
-    """An engine of the run's framework for another agent."""
-    setup = dataclasses.replace(context.setup, seed=seed, engine=context.engine.name, compiled=False)
-    return kind_of(context.agent).make_engine(agent, context.engine.spaces, setup)
 
 
 def with_environments(

@@ -26,7 +26,7 @@ from etude.config import Config, GamesConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.engines.stacked import Perturbed
-from etude.engines.updates import FromLosses, GradientSource
+from etude.engines.updates import GradientSource
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization, functional_of
 from etude.explore import (
@@ -44,7 +44,7 @@ from etude.multi_agent.policies import MultiAgent
 from etude.networks.tokens import tokens_of
 from etude.offline.loading import RecordedData
 from etude.protocols import Engine, Environments, Explorer, ProcessGroup, Replay, Rollout
-from etude.replay import Buffer, MixedReplay, OneStep, RecordedTerms, Ring, Uniform, View
+from etude.replay import Buffer, MixedReplay, OneStep, RecordedTerms, Ring, Uniform
 from etude.rewrite import Rewriters
 from etude.rollout import (
     FollowingActor,
@@ -166,15 +166,15 @@ def store_recorded(learner: Learner, context: TrainingContext) -> None:
             learner.follow_moments(steps)
 
 
-def recorded_buffer(
-    context: TrainingContext, data: RecordedData, folder: str | None, stream: str, view: View | None = None
-) -> Buffer:
-    """A replay with room for recorded data. view: None takes single transitions. stream: the name of the generator
-    that samples are drawn with."""
+def recorded_buffer(context: TrainingContext, data: RecordedData, stream: str) -> Buffer:
+    """A replay of single transitions of recorded data, empty where a checkpoint holds them. stream: the name of the
+    generator that samples are drawn with."""
     # One row more than there are: a ring that is full forgets where its oldest episode began.
-    ring = Ring(context.engine.spaces, len(data) + 1, folder=folder)
-    view = OneStep(context.agent.config.gamma) if view is None else view
-    return Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
+    ring, view = Ring(context.engine.spaces, len(data) + 1), OneStep(context.agent.config.gamma)
+    buffer = Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
+    if (steps := data.steps()) is not None:
+        buffer.add(steps)
+    return buffer
 
 
 EXPLORED_BY: dict[str, list[str]] = {
@@ -258,7 +258,7 @@ class LearningKind:
 
     def gradients(self, context: TrainingContext) -> GradientSource:
         """Where the gradients of a learning phase come from."""
-        return FromLosses(context.engine)
+        return lambda batches, hyper, gradient_steps: context.engine.learn(batches, hyper)
 
     def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:
         """What stores collected steps and learns from them. rewriters: what changes them before they are stored."""
@@ -271,11 +271,7 @@ class LearningKind:
             )
         count = 1 if self.returns_gradients else context.count  # environments that are collected from in one call
         schedule_for, replay = functools.partial(self.update_schedule, count=count), self.replay(context)
-        buffers = {}
-        for name, data in context.terms.items():
-            buffers[name] = recorded_buffer(context, data, None, f"recorded {name}")
-            if (steps := data.steps()) is not None:
-                buffers[name].add(steps)
+        buffers = {name: recorded_buffer(context, data, f"recorded {name}") for name, data in context.terms.items()}
         parts = LearnerParts(
             replay=replay, update_schedule=schedule_for(config), gradients=self.gradients(context),
             acting_weights=functools.partial(self._read_by_acting, context), example_bytes=example_bytes(self, context),

@@ -97,7 +97,11 @@ class OnPolicyLearning(LearningKind):
         return estimate(config.gamma, config.gae_lambda, context.engine.value)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
-        return _WithExplainedVariance(super().gradients(context))
+        def learned(batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+            update = context.engine.learn(batches, hyper)
+            return replace(update, metrics=update.metrics | explained_variance(batches.extras))
+
+        return learned
 
     def check(self, agent: Agent, setup: Execution) -> None:
         config = agent.config
@@ -123,20 +127,6 @@ def sampled(spaces: Spaces, team: tuple[int, ...] = ()) -> Extras:
     if isinstance(spaces.action, Box):
         extras[SAMPLED_ACTION] = (spaces.action.shape, np.dtype(np.float32))
     return extras
-
-
-class _WithExplainedVariance:
-    """Adds the metric `explained_variance`: 1 - var(return - value) / var(return) over the batches of a phase, with the
-    values before the phase; 1 is a perfect critic, 0 one that is no better than a constant. Left out where all returns
-    are equal. See `GradientSource`."""
-
-    def __init__(self, source: GradientSource):
-        self._source = source
-
-    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
-        update = self._source.learn(batches, hyper, gradient_steps)
-        found = explained_variance(batches.extras)
-        return update if found is None else replace(update, metrics={**update.metrics, "explained_variance": found})
 
 
 class LambdaReturnLearning(OnPolicyLearning):
@@ -226,9 +216,7 @@ class ImitationLearning(OnPolicyLearning):
 
     def view(self, context: TrainingContext) -> View:
         config, engine = context.agent.config, context.engine
-        expert = recorded_buffer(context, context.recorded(), folder=None, stream="expert")
-        if (steps := context.recorded().steps()) is not None:
-            expert.add(steps)
+        expert = recorded_buffer(context, context.recorded(), "expert")
         return Demonstrations(Advantages(config.gamma, config.gae_lambda, engine.value), expert, engine.reward)
 
     def make_learner(self, context: TrainingContext, rewriters: Rewriters | None = None) -> RunLearning:

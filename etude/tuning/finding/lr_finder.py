@@ -212,14 +212,14 @@ class _RampedGradients:
     def __init__(self, source: GradientSource, record: RampRecord):
         self._source, self._record = source, record
 
-    def learn(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
+    def __call__(self, batches: Batch, hyper: dict[str, float], gradient_steps: int) -> Update:
         """RampEnded after the last update of the ramp."""
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
         found, total = [], batches.weight.shape[0]
         for i in range(total):
             rated = {**hyper, RATE: self._record.rate}
-            update = self._source.learn(batches.map(lambda leaf, i=i: leaf[i : i + 1]), rated, gradient_steps + i)
+            update = self._source(batches.map(lambda leaf, i=i: leaf[i : i + 1]), rated, gradient_steps + i)
             self._record.add_loss(statistics.fmean(update.losses.values()))
             add_to_means(losses, update.losses, 1, total)
             add_to_means(metrics, update.metrics, 1, total)

@@ -113,7 +113,7 @@ def test_a_gradient_of_older_weights_is_applied_to_the_newer_ones(engine_name):
     for factor, moved, age in ((1.0, 0.1, 0.0), (3.0, 0.19178, 1.0)):
         gradients = {name: factor * value for name, value in ones(engine).items()}
         found = WorkerGradients(5, (), gradients, {"model": factor}, {"entropy": 0.5}, gradient_steps=7)
-        update = learner.learn(found, hyper, 7 + int(age))
+        update = learner(found, hyper, 7 + int(age))
         assert update.losses == {"model": factor}
         assert update.metrics["entropy"] == 0.5 and update.metrics["gradient_age"] == age
         for name, value in engine.weights().items():
@@ -129,7 +129,7 @@ def test_a_generation_moves_the_weights_by_what_its_noise_earned(engine_name):
     before = engine.layout.as_vector(engine.weights())
     scores = Fitness(4)
     scores._returns[:] = [3.0, 1.0, -1.0, 7.0]
-    update = FromReturns(engine, 5, 4).learn(scores.sample(1, 4), HYPER, 2)
+    update = FromReturns(engine, 5, 4)(scores.sample(1, 4), HYPER, 2)
     # Ranks from -1/2 to 1/2 of 3, 1, -1 and 7 are 1/6, -1/6, -1/2 and 1/2; 2 pairs, sigma = 1/2.
     noise = [noise_of(engine.layout, 5, 2, pair) for pair in (0, 1)]
     gradient = 0.005 * before - (noise[0] / 3 - noise[1]) / (2 * 2 * 0.5)

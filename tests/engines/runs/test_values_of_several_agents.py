@@ -244,8 +244,8 @@ def test_what_is_normalised_is_normalised_by_the_rows_in_which_an_agent_acts(eng
     seen, batches = [], []
     world = partial(Leaving, steps=20, truncated=True)
     with Run("ppo", world, config=config, engine=engine_name, environments=4, seed=1) as run:
-        inner = run.learner.gradients.learn
-        run.learner.gradients.learn = lambda batch, *more: (batches.append(batch), inner(batch, *more))[1]
+        inner = run.learner.gradients
+        run.learner.gradients = lambda batch, *more: (batches.append(batch), inner(batch, *more))[1]
         for event in run.steps(480):
             for steps in event.steps if isinstance(event, Collected) else ():
                 seen.append(steps.observation["agents"]["leaves"][steps.observation["status"][..., 0] == ACTING])
