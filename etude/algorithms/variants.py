@@ -129,7 +129,13 @@ def Auxiliary(
 
     def build(self: Any, make: Maker, spaces: Spaces) -> None:
         base.build(self, make, spaces)
-        _check_target(self, to)
+        trained = [name for name, part in parts_of(self).items() if set(part.variables) - part.frozen]
+        losses = list(dict.fromkeys(map(self.trained_by, trained)))
+        if to not in losses and (to is not None or len(losses) != 1):
+            raise ConfigError(
+                f"Auxiliary: to = {to!r}; the losses of {type(self).__name__} are {', '.join(losses)}. Name the one "
+                "that the term is added to."
+            )
 
     def with_term(self: Any, batch: Batch, noise: dict[str, Any]) -> Losses:
         losses = base.loss(self, batch, noise)
@@ -154,14 +160,3 @@ def Auxiliary(
     if reads_data:
         found.recorded = {**agent.recorded, name: Recorded(data, batch_size)}
     return found
-
-
-def _check_target(agent: Agent, to: str | None) -> None:
-    """Raise ConfigError where a built agent has no such loss, or several to choose from."""
-    trained = [name for name, part in parts_of(agent).items() if set(part.variables) - part.frozen]
-    losses = list(dict.fromkeys(map(agent.trained_by, trained)))
-    if to not in losses and (to is not None or len(losses) != 1):
-        raise ConfigError(
-            f"Auxiliary: to = {to!r}; the losses of {type(agent).__name__} are {', '.join(losses)}. Name the one that "
-            "the term is added to."
-        )

@@ -235,7 +235,16 @@ def find(arguments: Sequence[str]) -> int:
     given = {"config": config, **run_arguments(options)}
     with Run.of(RunDescription.of(algorithm, env, given)) as run:
         if what == "optimizer":
-            return _find_optimizer(run, options)
+            finder = tuning.OptFinder(run, [_candidate(text) for text in options.candidates])
+            logs = finder.find(
+                episodes=options.episodes, metrics=options.metric, jobs=options.jobs, steps=options.steps
+            )
+            header, lines = finder.table()
+            rows([header, *lines])
+            if logs["best"] is None:
+                say(f"No candidate has a mean {options.metric}: give more --steps, or see the reasons above.")
+                return 1
+            return 0
         kept: list[str] = []
         keeps = True
         for argument in arguments[3:]:
@@ -265,17 +274,6 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
     say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
     say("" if options.plot is None else f"Drawn: {options.plot}\n")
     rows([(shlex.join([*training, "--set.learning-rate", f"{found.rate:.3g}"]), "train with it")], indent="  ")
-    return 0
-
-
-def _find_optimizer(run: Any, options: Any) -> int:
-    finder = tuning.OptFinder(run, [_candidate(text) for text in options.candidates])
-    logs = finder.find(episodes=options.episodes, metrics=options.metric, jobs=options.jobs, steps=options.steps)
-    header, lines = finder.table()
-    rows([header, *lines])
-    if logs["best"] is None:
-        say(f"No candidate has a mean {options.metric}: give more --steps, or see the reasons above.")
-        return 1
     return 0
 
 

@@ -11,6 +11,7 @@ import queue
 import threading
 import weakref
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -45,65 +46,64 @@ class _JaxGroup(MessageGroup):
     def __init__(self) -> None:
         self._heartbeat = Heartbeat(_Store(), jax.process_index(), jax.process_count())
         self._heartbeat.start()
-        self._calls: queue.SimpleQueue[_Call | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[_Call, Callable[[], Any]] | None] = queue.SimpleQueue()
         threading.Thread(target=_serve, args=(self._calls,), daemon=True, name="collectives").start()
         weakref.finalize(self, self._heartbeat.stop)
         weakref.finalize(self, self._calls.put, None)
-        super().__init__(_Collectives(self.call, self._heartbeat))
+        super().__init__(jax.process_index(), jax.process_count())
 
     def call(self, what: str, function: Callable[..., Any], *arguments: Any) -> Any:
         """What a function returns that all processes call. ReplicaError where one of them ended, has left or hangs."""
-        call = _Call(function, arguments)
-        self._calls.put(call)
+        call = _Call()
+        self._calls.put((call, functools.partial(contextvars.copy_context().run, function, *arguments)))
         try:
             self._heartbeat.wait(what, call)
         except RuntimeError as error:
-            if not call.is_completed():
-                atexit.register(_abandon, call)
+            if not call.done():
+                atexit.register(_outlast, call)
             raise error if isinstance(error, ReplicaError) else lost(error) from error
         return call.result()
 
+    def _exchange(self, what: str, message: bytes) -> list[bytes]:
+        sizes = self._gathered(what, np.array([len(message)], np.int32)).reshape(-1)
+        room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
+        own = np.zeros(room, np.uint8)
+        own[: len(message)] = np.frombuffer(message, np.uint8)
+        return [each[:size].tobytes() for each, size in zip(self._gathered(what, own), sizes.tolist(), strict=True)]
 
-class _Call:
-    """A call in the thread of collectives. See `replicas.Work`."""
+    def _gathered(self, what: str, array: np.ndarray) -> Any:
+        return self.call(what, multihost_utils.process_allgather, array)
 
-    def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]):
-        self._context = contextvars.copy_context()
-        self._function, self._arguments = function, arguments
-        self._done = threading.Event()
-        self._result: Any = None
-        self._error: BaseException | None = None
+    def _abandon(self, reason: str) -> None:
+        self._heartbeat.leave(reason)
 
-    def run(self) -> None:
-        try:
-            self._result = jax.block_until_ready(self._context.run(self._function, *self._arguments))
-        except BaseException as error:  # is raised where the call was made
-            self._error = error
-        self._done.set()
+
+class _Call(Future[Any]):
+    """What a call in the thread of collectives comes to. See `replicas.Work`."""
 
     def wait(self, timeout: timedelta) -> None:
-        if not self._done.wait(timeout.total_seconds()):
-            raise RuntimeError("it is not completed")
-        if isinstance(self._error, jax.errors.JaxRuntimeError):
-            raise self._error
+        try:
+            error = self.exception(timeout.total_seconds())
+        except TimeoutError:
+            raise RuntimeError("it is not completed") from None
+        if isinstance(error, jax.errors.JaxRuntimeError):
+            raise error
 
     def is_completed(self) -> bool:
-        return self._done.is_set()
-
-    def result(self) -> Any:
-        """What the function returned; raises what it raised."""
-        if self._error is not None:
-            raise self._error
-        return self._result
+        return self.done()
 
 
-def _serve(calls: queue.SimpleQueue[_Call | None]) -> None:
-    while (call := calls.get()) is not None:
-        call.run()
-        del call  # its arguments are as large as the weights
+def _serve(calls: queue.SimpleQueue[tuple[_Call, Callable[[], Any]] | None]) -> None:
+    while (asked := calls.get()) is not None:
+        call, function = asked
+        try:
+            call.set_result(jax.block_until_ready(function()))
+        except BaseException as error:  # is raised where the call was made
+            call.set_exception(error)
+        del asked, call, function  # its arguments are as large as the weights
 
 
-def _abandon(call: _Call) -> None:
+def _outlast(call: _Call) -> None:
     """Leave a collective before Python ends, which would abort this process while a thread is in one."""
     if jax.process_index():  # the coordinator stays for the others
         with contextlib.suppress(RuntimeError):
@@ -138,24 +138,6 @@ def _client() -> Any:
     if client is None:
         raise RuntimeError("jax.distributed was shut down")
     return client
-
-
-class _Collectives:
-    """See `replicas.Transport`."""
-
-    def __init__(self, call: Callable[..., Any], heartbeat: Heartbeat):
-        self.rank, self.size, self._call = jax.process_index(), jax.process_count(), call
-        self.leave = heartbeat.leave
-
-    def exchange(self, what: str, message: bytes) -> list[bytes]:
-        sizes = self._gathered(what, np.array([len(message)], np.int32)).reshape(-1)
-        room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
-        own = np.zeros(room, np.uint8)
-        own[: len(message)] = np.frombuffer(message, np.uint8)
-        return [each[:size].tobytes() for each, size in zip(self._gathered(what, own), sizes.tolist(), strict=True)]
-
-    def _gathered(self, what: str, array: np.ndarray) -> Any:
-        return self._call(what, multihost_utils.process_allgather, array)
 
 
 AXIS = "batch"

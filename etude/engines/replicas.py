@@ -7,6 +7,7 @@ import os
 import pickle
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -46,34 +47,28 @@ def _number(name: str) -> int:
     return int(text)
 
 
-class Transport(Protocol):
-    """What carries bytes between processes."""
+class MessageGroup(ABC):
+    """A `protocols.ProcessGroup` that exchanges bytes. Processes of one run trust each other: values are pickled."""
 
-    rank: int
-    size: int
+    def __init__(self, rank: int, size: int):
+        self.rank: int = rank
+        self.size: int = size
+        self._left = False
 
-    def exchange(self, what: str, message: bytes) -> list[bytes]:
+    @abstractmethod
+    def _exchange(self, what: str, message: bytes) -> list[bytes]:
         """The messages of all processes by rank. what: the name of this exchange. Raises RuntimeError, ValueError or
         ReplicaError where one ended, and ReplicaError where one has left."""
 
-    def leave(self, reason: str) -> None:
+    @abstractmethod
+    def _abandon(self, reason: str) -> None:
         """Whatever the others wait for raises a ReplicaError with this reason. Waits for none of them without end."""
-
-
-class MessageGroup:
-    """A `protocols.ProcessGroup` over a transport. Processes of one run trust each other: values are pickled."""
-
-    def __init__(self, transport: Transport):
-        self.rank: int = transport.rank
-        self.size: int = transport.size
-        self._transport = transport
-        self._left = False
 
     def gather(self, what: str, value: Any) -> list[Any]:
         if self._left:
             raise ReplicaError("This process has left the run. Start all processes again, and resume the run.")
         try:
-            messages = self._transport.exchange(what, pickle.dumps((what, value)))
+            messages = self._exchange(what, pickle.dumps((what, value)))
         except ReplicaError:
             raise
         except (RuntimeError, ValueError) as error:
@@ -108,7 +103,7 @@ class MessageGroup:
     def leave(self, reason: str) -> None:
         if not self._left:
             self._left = True
-            self._transport.leave(f"Process {self.rank} of {self.size} stopped training: {reason}")
+            self._abandon(f"Process {self.rank} of {self.size} stopped training: {reason}")
 
 
 def lost(error: Exception) -> ReplicaError:

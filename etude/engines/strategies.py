@@ -62,7 +62,7 @@ class _StrategyReplicas:
             jobs = resolver.cluster_spec().as_dict()
             tasks = [(job, i) for job in ("chief", "worker") for i in range(len(jobs.get(job, ())))]
             rank, size = (tasks.index((resolver.task_type, resolver.task_id)), len(tasks)) if len(tasks) > 1 else (0, 1)
-        self.group: MessageGroup | None = MessageGroup(_Collectives(self, rank, size)) if size > 1 else None
+        self.group: MessageGroup | None = _StrategyGroup(self, rank, size) if size > 1 else None
 
     def scope(self) -> contextlib.AbstractContextManager[object]:
         """Variables that are made in this context are those of the replicas."""
@@ -127,11 +127,12 @@ class _StrategyReplicas:
             raise lost(error) from error
 
 
-class _Collectives:
-    """See `replicas.Transport`: messages are sums of arrays in which each process fills a part of its own."""
+class _StrategyGroup(MessageGroup):
+    """Messages are sums of arrays in which each process fills a part of its own."""
 
     def __init__(self, replicas: _StrategyReplicas, rank: int, size: int):
-        self._replicas, self.rank, self.size = replicas, rank, size
+        super().__init__(rank, size)
+        self._replicas = replicas
         local = replicas.count // size
 
         def own(words: Any) -> Any:
@@ -139,10 +140,10 @@ class _Collectives:
 
         self._sum = tf.function(lambda words: replicas.sum(replicas.run(own, (words,))), autograph=False)
 
-    def leave(self, reason: str) -> None:
+    def _abandon(self, reason: str) -> None:
         context.context().abort_collective_ops(errors.UNAVAILABLE, reason)
 
-    def exchange(self, what: str, message: bytes) -> list[bytes]:
+    def _exchange(self, what: str, message: bytes) -> list[bytes]:
         lengths = np.zeros(self.size, np.int32)
         lengths[self.rank] = len(message)
         lengths = self._summed(lengths)

@@ -47,7 +47,7 @@ class TorchGroup(MessageGroup):
         self._heartbeat = Heartbeat(distributed.distributed_c10d._get_default_store(), rank, size)
         self._heartbeat.start(self._cpu)
         weakref.finalize(self, self._heartbeat.stop)
-        super().__init__(_Gloo(self._cpu, self._heartbeat))
+        super().__init__(rank, size)
 
     def mean(self, vector: torch.Tensor) -> torch.Tensor:
         """The mean of a tensor over the processes, in its place. ReplicaError where a process ended or hangs."""
@@ -62,6 +62,22 @@ class TorchGroup(MessageGroup):
             raise lost(error) from error
         return vector.div_(self.size)
 
+    def _exchange(self, what: str, message: bytes) -> list[bytes]:
+        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
+        self._gather(what, sizes, torch.tensor([len(message)]))
+        longest = max(int(size) for size in sizes)
+        own = torch.zeros(longest, dtype=torch.uint8)
+        own[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
+        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
+        self._gather(what, found, own)
+        return [each[: int(size)].numpy().tobytes() for each, size in zip(found, sizes, strict=True)]
+
+    def _gather(self, what: str, found: list[torch.Tensor], own: torch.Tensor) -> None:
+        self._heartbeat.wait(what, distributed.all_gather(found, own, group=self._cpu, async_op=True))
+
+    def _abandon(self, reason: str) -> None:
+        self._heartbeat.leave(reason)
+
 
 class _ReplicaMean(torch.autograd.Function):
     """The mean over the processes of a group, of which each has a part of the batch; the gradient is that of the mean
@@ -75,30 +91,6 @@ class _ReplicaMean(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
         return ctx.group.mean(gradient.contiguous().clone()), None
-
-
-class _Gloo:
-    """See `replicas.Transport`."""
-
-    def __init__(self, group: Any, heartbeat: Heartbeat):
-        self._group, self._heartbeat = group, heartbeat
-        self.rank, self.size = distributed.get_rank(group), distributed.get_world_size(group)
-
-    def leave(self, reason: str) -> None:
-        self._heartbeat.leave(reason)
-
-    def exchange(self, what: str, message: bytes) -> list[bytes]:
-        sizes = [torch.zeros(1, dtype=torch.int64) for _ in range(self.size)]
-        self._gather(what, sizes, torch.tensor([len(message)]))
-        longest = max(int(size) for size in sizes)
-        own = torch.zeros(longest, dtype=torch.uint8)
-        own[: len(message)] = torch.frombuffer(bytearray(message), dtype=torch.uint8)
-        found = [torch.empty(longest, dtype=torch.uint8) for _ in range(self.size)]
-        self._gather(what, found, own)
-        return [each[: int(size)].numpy().tobytes() for each, size in zip(found, sizes, strict=True)]
-
-    def _gather(self, what: str, found: list[torch.Tensor], own: torch.Tensor) -> None:
-        self._heartbeat.wait(what, distributed.all_gather(found, own, group=self._group, async_op=True))
 
 
 class ReplicatedTorchEngine(TorchEngine):

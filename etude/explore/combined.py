@@ -17,6 +17,7 @@ from etude.base.schedules import Linear, at
 from etude.base.spaces import ACTION_MASK, Box, Discrete, MultiDiscrete, Space, zeros
 from etude.base.spaces import describe as describe_space
 from etude.explore.explorer import (
+    Around,
     ExplorerBase,
     StatelessExplorer,
     check_distribution,
@@ -103,9 +104,14 @@ class _Dealt:
                 choices.append(explorer(trees.rows(output, rows), noise[rows], step, some))
                 state[rows] = some
         _check_alike(choices, "Each")
-        order = np.argsort(np.concatenate(all_rows))
-        extras = {name: np.concatenate([c.extras[name] for c in choices])[order] for name in choices[0].extras}
-        return Choice(np.concatenate([choice.action for choice in choices])[order], extras)
+        return _in_order(choices, all_rows)
+
+
+def _in_order(choices: list[Choice], rows: list[np.ndarray]) -> Choice:
+    """Choices for some rows each, as one for all of them in their order."""
+    order = np.argsort(np.concatenate(rows))
+    extras = {name: np.concatenate([c.extras[name] for c in choices])[order] for name in choices[0].extras}
+    return Choice(np.concatenate([choice.action for choice in choices])[order], extras)
 
 
 @dataclass(frozen=True)
@@ -430,22 +436,18 @@ COPY = "copy"  # the extra with the number of the copy that acted: [N] float32
 
 
 @dataclass(frozen=True)
-class SampledOpponent:
+class SampledOpponent(Around):
     """Draws the copy that an environment plays its episode against, by the chances in `output` (`LeagueOutput`), and
     lets `inner` choose among what that copy returns. The number of the copy is the extra `copy`.
 
     newest: take the newest copy instead, for evaluations.
     """
 
-    inner: Explorer
     newest: bool = False
 
     @property
     def state_size(self) -> int:
         return 1 + self.inner.state_size  # the number of the copy, and what the inner explorer keeps
-
-    def of(self, columns: np.ndarray) -> SampledOpponent:
-        return replace(self, inner=self.inner.of(columns))
 
     def draw(self, rng: np.random.Generator, steps: int, action_space: Space) -> np.ndarray:
         """Step by step, so that chunks of any length give the same numbers."""
@@ -464,7 +466,5 @@ class SampledOpponent:
             remembered = state[rows, 1:]
             choices.append(self.inner(output.act(int(playing[rows[0]]), rows), noise[rows, 1:], step, remembered))
             state[rows, 1:] = remembered
-        order = np.argsort(np.concatenate(parts))
-        extras = {name: np.concatenate([c.extras[name] for c in choices])[order] for name in choices[0].extras}
-        action = np.concatenate([choice.action for choice in choices])[order]
+        action, extras = _in_order(choices, parts)
         return Choice(action, {**extras, COPY: state[:, 0].astype(np.float32)})

@@ -17,7 +17,7 @@ from etude.protocols import Environments, Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector
 from etude.rollout.fragments import StepsFragment, collect
-from etude.rollout.pool import CollectingServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
+from etude.rollout.pool import SAVE_STATE, CollectingServer, MakeEnvironments, PoolOptions, RestoreState
 from etude.rollout.state import ends_of, notes, pack, plain_ends, unpack
 from etude.workers.channel import WorkerChannel, weights_in, weights_size
 from etude.workers.process import Failure
@@ -238,7 +238,7 @@ class RemoteActorLearners(Supervised, AsyncGradients):
         worker.ask(request, (worker.columns.index(environment),))
 
     def _column_states(self) -> list[dict[str, Any]]:
-        return [column for part in self._ask_each(lambda worker: SaveState()) for column in part]
+        return [column for part in self._ask_each(lambda worker: SAVE_STATE) for column in part]
 
     def _restore_columns(self, columns: list[dict[str, Any]]) -> list[int]:
         parts = self._ask_each(lambda worker: RestoreState([columns[column] for column in worker.columns]))

@@ -110,7 +110,7 @@ class Fragment:
         if final:
             for i in sorted(final):
                 position = self._following[i]
-                if isinstance(final[i], Lost):
+                if final[i] is LOST:
                     self._lost.append(position)
                 else:
                     episode = self._collector.end_episode(position, not terminated[i])
@@ -228,8 +228,8 @@ class EpisodesFragment(Fragment):
         self._lengths[slice(None) if self._columns is None else self._columns] = self._t
 
 
-class Lost(NamedTuple):
-    """Replaces a final observation: the episode was lost with its worker, and another has begun."""
+LOST: Any = object()
+"""Replaces a final observation: the episode was lost with its worker, and another has begun."""
 
 
 class EpisodeRows(NamedTuple):

@@ -26,8 +26,8 @@ from etude.base.trees import Tree
 from etude.protocols import Explorer, Weights
 from etude.rollout.actor import Actor
 from etude.rollout.collector import Collector, Rows, ended_in, joined, joined_ends
-from etude.rollout.fragments import InProcess, Lost, Outcome, StepsFragment, StepsRollout, WholeEpisodes
-from etude.rollout.pool import EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState, SaveState
+from etude.rollout.fragments import LOST, InProcess, Outcome, StepsFragment, StepsRollout, WholeEpisodes
+from etude.rollout.pool import SAVE_STATE, EnvironmentServer, MakeEnvironments, PoolOptions, RestoreState
 from etude.rollout.state import notes
 from etude.workers.channel import STEP, Carver, WorkerChannel
 from etude.workers.process import Failure, ProcessBackend, ProcessWorker
@@ -100,8 +100,7 @@ class _StepPositions(NamedTuple):
     action: np.ndarray  # [0, ...] shape and type of actions
 
 
-class _ResetAll(NamedTuple):
-    """`Environments.reset`."""
+_RESET_ALL = "reset"  # a request: `Environments.reset`
 
 
 class _SteppingServer(EnvironmentServer):
@@ -135,7 +134,7 @@ class _SteppingServer(EnvironmentServer):
             self._step()
             channel.send_step()
             return
-        if isinstance(request, _ResetAll):
+        if request == _RESET_ALL:
             answer: Any = environments.reset()
             self._counters[1:] += self._begun
             self._begun = True
@@ -172,7 +171,7 @@ class _RemoteEnvironments(Supervised):
     """Environments in worker processes, stepped together. `protocols.Environments`.
 
     A step may be taken in two parts, `begin` and `finish`. If a worker was replaced, its open episodes are lost:
-    `finish` returns Lost in the place of final observations, and `state` raises _Interrupted.
+    `finish` returns LOST in the place of final observations, and `state` raises _Interrupted.
     """
 
     def __init__(self, supervisor: WorkerSupervisor, workers: list[ProcessWorker]):
@@ -196,7 +195,18 @@ class _RemoteEnvironments(Supervised):
     def begin(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
         """Let the workers step the first len(action) environments, or those at these positions."""
         if at is not self._at or len(action) != len(self._positions) or not self._board.takes(action):
-            self._direct(action, at)
+            self._at, self._positions = at, tuple(range(len(action))) if at is None else at
+            self._places = as_places(self._positions)
+            like = action[:0].copy()
+            self._board = Board(self._workers[0].memory.buffers[0], self, like, len(self.columns))
+            self._board.action[self._places] = action
+            self._busy = []
+            for worker in self._workers:
+                mine = self._of(worker)
+                stepped = tuple(i - mine.start for i in self._positions if i in mine)
+                if stepped:
+                    worker.ask(_StepPositions(stepped, like))
+                    self._busy.append(worker)
             return
         self._board.action[self._places] = action
         for worker in self._busy:
@@ -231,11 +241,11 @@ class _RemoteEnvironments(Supervised):
 
     def reset(self) -> Tree:
         """Start a new episode everywhere; observations [N, ...]."""
-        return trees.concatenate(self._supervisor.ask_all({worker.number: _ResetAll() for worker in self._workers}))
+        return trees.concatenate(self._supervisor.ask_all({worker.number: _RESET_ALL for worker in self._workers}))
 
     def state(self) -> list[dict[str, Any]]:
         """The open episodes."""
-        answers = self._supervisor.ask_all({worker.number: SaveState() for worker in self._workers}, again=False)
+        answers = self._supervisor.ask_all({worker.number: SAVE_STATE for worker in self._workers}, again=False)
         failed = [worker for worker, answer in zip(self._workers, answers, strict=True) if isinstance(answer, Failure)]
         for worker in failed:
             self._begin_again(worker)
@@ -254,21 +264,6 @@ class _RemoteEnvironments(Supervised):
         """The positions of a worker's environments."""
         return range(worker.columns[0] - self._first, worker.columns[-1] - self._first + 1)
 
-    def _direct(self, action: np.ndarray, at: tuple[int, ...] | None) -> None:
-        """Let the workers step these environments, from this step on."""
-        self._at, self._positions = at, tuple(range(len(action))) if at is None else at
-        self._places = as_places(self._positions)
-        like = action[:0].copy()
-        self._board = Board(self._workers[0].memory.buffers[0], self, like, len(self.columns))
-        self._board.action[self._places] = action
-        self._busy = []
-        for worker in self._workers:
-            mine = self._of(worker)
-            stepped = tuple(i - mine.start for i in self._positions if i in mine)
-            if stepped:
-                worker.ask(_StepPositions(stepped, like))
-                self._busy.append(worker)
-
     def _without(self, failed: dict[int, Failure], outcome: Outcome) -> Outcome:
         """Replace workers, and the outcomes that they owe by the first observations of new episodes."""
         stepped = self._positions
@@ -281,7 +276,7 @@ class _RemoteEnvironments(Supervised):
             if position in stepped:
                 i = stepped.index(position)
                 trees.put(observation, i, first)
-                reward[i], terminated[i], truncated[i], final[i] = 0.0, False, False, Lost()
+                reward[i], terminated[i], truncated[i], final[i] = 0.0, False, False, LOST
                 self.scores[i] = 0.0
                 if self.info_names:
                     self.info[i] = np.nan
@@ -289,7 +284,7 @@ class _RemoteEnvironments(Supervised):
 
     def _begin_again(self, worker: ProcessWorker) -> None:
         """Let a new worker begin its episodes. It has not been asked to step anything."""
-        (observation,) = self._supervisor.ask_all({worker.number: _ResetAll()})
+        (observation,) = self._supervisor.ask_all({worker.number: _RESET_ALL})
         for i, position in enumerate(self._of(worker)):
             self._lost.append((position, trees.rows(observation, i), int(worker.counters[1 + i])))
         self._positions = ()

@@ -48,8 +48,7 @@ def buffer_size(spaces: Spaces, environments: int, workers: int) -> int:
 # -- in the worker -----------------------------------------------------------------------------------------------------
 
 
-class SaveState(NamedTuple):
-    """Send the state of the environments."""
+SAVE_STATE = "save state"  # a request: send the state of the environments
 
 
 class RestoreState(NamedTuple):
@@ -338,7 +337,7 @@ class Pool(Supervised, StepsRollout):
     def _column_states(self) -> list[dict[str, Any]]:
         self._await_pending()
         self._supervisor.set_task(self._task)
-        parts = self._ask_each(lambda worker: SaveState())
+        parts = self._ask_each(lambda worker: SAVE_STATE)
         for number in self._cut:
             parts[number] = [column | {"restarted": True} for column in parts[number]]
         return [column for part in parts for column in part]

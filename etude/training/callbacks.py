@@ -4,6 +4,7 @@ each kind of event; and custom metrics, which are functions of collected steps."
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -198,7 +199,7 @@ class Metrics:
     """
 
     def __init__(self, kept: Iterable[str]):
-        self.functions: dict[str, Metric] = {name: _AtEpisodeEnd(name) for name in kept}
+        self.functions: dict[str, Metric] = {name: functools.partial(_at_episode_end, name) for name in kept}
 
     def set(self, name: str, function: Metric | None) -> None:
         """Add a metric, replace the one of this name, or remove it (None). ConfigError for what is none."""
@@ -232,15 +233,10 @@ class Metrics:
         return found
 
 
-class _AtEpisodeEnd:
+def _at_episode_end(name: str, steps: Steps) -> np.ndarray:
     """A kept number of `info` at the last step of each episode."""
-
-    def __init__(self, name: str):
-        self._extra = info_extra(name)
-
-    def __call__(self, steps: Steps) -> np.ndarray:
-        kept = steps.extras.get(self._extra)  # missing in steps that a run without it had collected ahead
-        return np.empty(0) if kept is None else kept[steps.final_index[:, 0], steps.final_index[:, 1]]
+    kept = steps.extras.get(info_extra(name))  # missing in steps that a run without it had collected ahead
+    return np.empty(0) if kept is None else kept[steps.final_index[:, 0], steps.final_index[:, 1]]
 
 
 def _values(name: str, function: Metric, steps: Steps, step: int) -> np.ndarray:

@@ -235,14 +235,6 @@ def _number(value: Any) -> float | None:
 OPTIONS = WorkerOptions()
 
 
-class _PlayRequest(NamedTuple):
-    """What a worker is to play: its environments' part of a request, with these weights."""
-
-    request: EvaluationRequest
-    columns: np.ndarray
-    weights: Weights
-
-
 class EvaluationWorkers(Supervised):
     """Processes that play evaluations, one at a time. Results do not depend on how many they are, nor on when they
     play.
@@ -267,14 +259,14 @@ class EvaluationWorkers(Supervised):
             for i, columns in enumerate(split_environments(environments, workers))
         ]
         self._supervisor = WorkerSupervisor(self._workers, OPTIONS)
-        self._requests: dict[int, _PlayRequest] = {}
+        self._requests: dict[int, tuple[EvaluationRequest, np.ndarray, Weights]] = {}  # by worker
         self._found: dict[int, Evaluation] = {}
 
     def start(self, request: EvaluationRequest, weights: Weights) -> None:
         """Begin to play, in the workers. request: with a seed; for the environments that the workers were made for."""
         self._found.clear()
         for worker in self._workers:
-            self._requests[worker.number] = _PlayRequest(request, np.array(worker.columns), weights)
+            self._requests[worker.number] = request, np.array(worker.columns), weights
             worker.ask(self._requests[worker.number])
 
     def result(self, stopped: Callable[[], bool]) -> Evaluation | None:
@@ -313,11 +305,12 @@ class _EvaluationServer(Server):
         self._actor, self._explorer, self._env = make_actor(), explorer, env
         self._counters = memory.counter_array()
 
-    def serve(self, request: _PlayRequest, channel: WorkerChannel) -> None:
-        """Play, and send the `Evaluation`."""
-        self._actor.load(request.weights)
-        played = request.request._replace(env=self._env)
-        channel.send(play(played, request.columns, self._actor, self._explorer, self._count_step))
+    def serve(self, asked: tuple[EvaluationRequest, np.ndarray, Weights], channel: WorkerChannel) -> None:
+        """Play the part of a request of the environments with these numbers, with these weights, and send the
+        `Evaluation`."""
+        request, columns, weights = asked
+        self._actor.load(weights)
+        channel.send(play(request._replace(env=self._env), columns, self._actor, self._explorer, self._count_step))
 
     def _count_step(self) -> bool:
         """The parent sees by it that this process does not hang."""

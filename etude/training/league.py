@@ -61,6 +61,7 @@ class LeagueTable:
         environments: int = 0,
     ):
         self.league: League = league
+        self.slots: int = slots(league, environments)
         self._policy, self._weights = policy, weights
         self._players, self._opponents = tuple(players), tuple(opponents)
         self.elo: float = FIRST
@@ -69,11 +70,6 @@ class LeagueTable:
         self._playing = np.full(environments, -1, np.int64)  # the copy that each environment's open episode is against
         self._loaded: Weights = {}
         self.update(0)
-
-    @property
-    def slots(self) -> int:
-        """How many copies act at most: those of the league, and those that are leaving it."""
-        return slots(self.league, len(self._playing))
 
     def follow(self, steps: Steps) -> None:
         """Remember which copies the open episodes are played against."""

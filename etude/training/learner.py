@@ -8,7 +8,7 @@ import functools
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -112,47 +112,43 @@ def refuse_rules(config: Any) -> None:
 BATCH_BYTES = 256 * 2**20  # the most that one learn call takes at once; more is learned in several calls
 
 
-@dataclass(frozen=True)
-class LearnerParts:
-    """What a kind of learning gives the learner.
-
-    acting_weights: the names of the weights that rollouts need, asked for once they do. example_bytes: of one example
-    in a batch. count: environments that are collected from in one call. terms: recorded transitions for terms of the
-    losses. adapting: what changes hyperparameters after learning phases. whole_rollouts: see `LearningKind`. explores:
-    whether anything acts with the noise in layers.
-    """
-
-    replay: Replay
-    update_schedule: UpdateSchedule
-    gradients: GradientSource
-    acting_weights: Callable[[], tuple[str, ...]]
-    example_bytes: int
-    count: int
-    terms: RecordedTerms = field(default_factory=lambda: RecordedTerms({}, {}))
-    adapting: Adapting | None = None
-    whole_rollouts: bool = False
-    explores: bool = True
-
-
 class Learner:
     """Replay, engine and normalisers of one agent, and its schedule of updates.
 
-    seed: of the noise in layers. rewriters: what changes collected steps before they are stored.
+    acting_weights: the names of the weights that rollouts need, asked for once they do. example_bytes: of one example
+    in a batch. count: environments that are collected from in one call. seed: of the noise in layers. terms: recorded
+    transitions for terms of the losses. adapting: what changes hyperparameters after learning phases. whole_rollouts:
+    see `LearningKind`. explores: whether anything acts with the noise in layers. rewriters: what changes collected
+    steps before they are stored.
     """
 
     def __init__(
-        self, agent: Agent, engine: Engine, parts: LearnerParts, seed: int, rewriters: Rewriters | None = None
+        self,
+        agent: Agent,
+        engine: Engine,
+        replay: Replay,
+        update_schedule: UpdateSchedule,
+        gradients: GradientSource,
+        acting_weights: Callable[[], tuple[str, ...]],
+        example_bytes: int,
+        count: int,
+        seed: int,
+        terms: RecordedTerms,
+        adapting: Adapting | None,
+        whole_rollouts: bool,
+        explores: bool,
+        rewriters: Rewriters | None,
     ):
         self.agent: Agent = agent
         self.engine: Engine = engine
-        self.replay: Replay = parts.replay
-        self.count: int = parts.count
-        self.gradients: GradientSource = parts.gradients
-        self.update_schedule: UpdateSchedule = parts.update_schedule
-        self.terms: RecordedTerms = parts.terms
+        self.replay: Replay = replay
+        self.count: int = count
+        self.gradients: GradientSource = gradients
+        self.update_schedule: UpdateSchedule = update_schedule
+        self.terms: RecordedTerms = terms
         self.rewriters: Rewriters | None = rewriters
         self.progress: RunProgress = RunProgress()
-        self.adapting: Adapting | None = parts.adapting
+        self.adapting: Adapting | None = adapting
         self.moments: RunningMoments | None = (
             RunningMoments(engine.spaces.observation) if engine.layout.normaliser else None
         )
@@ -161,8 +157,8 @@ class Learner:
         )
         self._waiting: list[Steps] = []  # collected steps of a rollout that is not complete
         self._unseen: tuple[CollectedSteps, ...] = ()  # stored steps that the normaliser has not taken in
-        self._whole_rollouts, self._draws_noise = parts.whole_rollouts, bool(engine.layout.noisy) and parts.explores
-        self._read_by_acting, self._example_bytes = functools.cache(parts.acting_weights), parts.example_bytes
+        self._whole_rollouts, self._draws_noise = whole_rollouts, bool(engine.layout.noisy) and explores
+        self._read_by_acting, self._example_bytes = functools.cache(acting_weights), example_bytes
         self._generator = generator(seed, "noisy layers")
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
         # Called after learning phases, with the last batches and the number of gradient steps; they return metrics

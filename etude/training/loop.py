@@ -95,7 +95,7 @@ class Collection:
         self._explorer: Explorer | None = None
         self._left: dict[str, Any] | None = None  # the state that the next rollout is to continue from
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
-        self._task: Any = None
+        self.task: Any = None  # what environments are given when an episode begins; None: nothing was set
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`
         self.noted: list[str] = []  # what happened that a user should know, and was not told of
 
@@ -114,8 +114,8 @@ class Collection:
             self._explorer = explorer
             self.rollout = self._make_rollout(explorer)
             self.rollout.load(weights, version)
-            if self._task is not None:
-                self.rollout.set_task(self._task)
+            if self.task is not None:
+                self.rollout.set_task(self.task)
             if self._left is not None:
                 self.noted += self.rollout.restore(self._left)
                 self._left = None
@@ -158,15 +158,10 @@ class Collection:
         assert self._left is not None
         self._left = with_ahead(self._left, steps if self._whole_episodes else steps[0])
 
-    @property
-    def task(self) -> Any:
-        """What environments are given when an episode begins; None: nothing was set."""
-        return self._task
-
     def set_task(self, task: Any) -> None:
         """Give this task, from `task_data`, to the episodes that begin in what is collected from now on. If workers
         collect ahead, after what they have been asked for."""
-        self._task = task
+        self.task = task
         if self.rollout is not None:
             self.rollout.set_task(task)
 

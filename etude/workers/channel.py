@@ -177,18 +177,15 @@ class NotificationPipe:
         """True: notified. False: there is a message on the connection, or its other end is closed. None: neither came
         in time. Raises Garbled."""
         if sys.platform == "win32":
-            return self._wait_on_windows(seconds)
+            ready = wait([self._connection, self._receiver], seconds)
+            if self._connection in ready or not ready:
+                return False if ready else None
+            return _checked(self._receiver.recv_bytes())
         ready = self._poll.poll(None if seconds is None else 1000 * seconds)
         for descriptor, event in ready:
             if descriptor == self._number and event & select.POLLIN:
                 return _checked(os.read(self._number, 1))
         return False if ready else None
-
-    def _wait_on_windows(self, seconds: float | None) -> bool | None:
-        ready = wait([self._connection, self._receiver], seconds)
-        if self._connection in ready or not ready:
-            return False if ready else None
-        return _checked(self._receiver.recv_bytes())
 
     def close(self) -> None:
         """Close this process's ends."""

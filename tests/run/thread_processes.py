@@ -32,25 +32,20 @@ class Exchange:
         return found
 
 
-class ThreadTransport:
-    def __init__(self, rank, exchange):
-        self.rank, self.size, self._exchange = rank, exchange.size, exchange
-
-    def exchange(self, what, message):
-        return self._exchange(self.rank, message)
-
-    def leave(self, reason):
-        self._exchange.left = self._exchange.left or reason
-        self._exchange.barrier.abort()
-
-
 class ThreadGroup(MessageGroup):
     def __init__(self, rank, exchange):
-        super().__init__(ThreadTransport(rank, exchange))
-        self._exchange = exchange
+        super().__init__(rank, exchange.size)
+        self._held = exchange
+
+    def _exchange(self, what, message):
+        return self._held(self.rank, message)
+
+    def _abandon(self, reason):
+        self._held.left = self._held.left or reason
+        self._held.barrier.abort()
 
     def mean(self, vector):
-        parts = self._exchange(self.rank, pickle.dumps(vector))
+        parts = self._held(self.rank, pickle.dumps(vector))
         return vector.copy_(torch.stack([pickle.loads(part) for part in parts]).sum(0)).div_(self.size)
 
 

@@ -170,7 +170,21 @@ class KerasAgentEngine(UserAgentEngine):
         variables.build(lambda: called(agent, "action", tensors(interface.convert(example)), interface.agents))
         super().__init__(variables, grouped(agent, optimizers, keras.Variable), optimizers, interface)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
-            _build(optimizer, group, variables)
+            if not isinstance(optimizer, keras.optimizers.Optimizer):
+                raise ConfigError(
+                    f"An agent in Keras was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train "
+                    "with; expected a keras.optimizers.Optimizer, such as keras.optimizers.Adam()."
+                )
+            variables.check_made(optimizer.variables, f"The optimizer {optimizer.name!r}")
+            if not optimizer.built:
+                with variables.scope():
+                    optimizer.build(group)
+            known = {id(variable) for variable in optimizer._trainable_variables}
+            if not {id(variable) for variable in group} <= known:
+                raise ConfigError(
+                    f"The optimizer {optimizer.name!r} was made for other variables than those in param: it has "
+                    "trained another agent. Give each agent an optimizer of its own."
+                )
         self.trained: list[Any] = list({id(variable): variable for group in self.groups for variable in group}.values())
         self._scalars: list[tuple[int, str]] = []  # settings of optimizers that were adjusted: scalars of the step
         self._jit, self._replicas, self._prepared = jit_compile, replicas, False
@@ -305,24 +319,6 @@ class KerasAgentEngine(UserAgentEngine):
         for optimizer, values in zip(self.optimizers, state["optimizers"], strict=True):
             for i, variable in enumerate(optimizer.variables):
                 variable.assign(values[str(i)])
-
-
-def _build(optimizer: Any, group: list[Any], variables: KerasVariables) -> None:
-    if not isinstance(optimizer, keras.optimizers.Optimizer):
-        raise ConfigError(
-            f"An agent in Keras was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
-            "expected a keras.optimizers.Optimizer, such as keras.optimizers.Adam()."
-        )
-    variables.check_made(optimizer.variables, f"The optimizer {optimizer.name!r}")
-    if not optimizer.built:
-        with variables.scope():
-            optimizer.build(group)
-    known = {id(variable) for variable in optimizer._trainable_variables}
-    if not {id(variable) for variable in group} <= known:
-        raise ConfigError(
-            f"The optimizer {optimizer.name!r} was made for other variables than those in param: it has trained "
-            "another agent. Give each agent an optimizer of its own."
-        )
 
 
 def padded(tree: Any, rows: int) -> Any:

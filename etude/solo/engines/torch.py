@@ -104,7 +104,18 @@ class TorchAgentEngine(UserAgentEngine):
         groups = grouped(agent, optimizers, torch.Tensor)  # first: an iterator in param can be read once
         super().__init__(TorchVariables(agent), groups, optimizers, interface)
         for optimizer, group in zip(self.optimizers, self.groups, strict=True):
-            _check_optimizer(optimizer, group)
+            if not isinstance(optimizer, torch.optim.Optimizer):
+                raise ConfigError(
+                    f"An agent in PyTorch was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train "
+                    "with; expected a torch.optim.Optimizer, such as torch.optim.Adam(model.param)."
+                )
+            own = {id(value) for part in optimizer.param_groups for value in part["params"] if value.requires_grad}
+            if own != {id(variable) for variable in group}:
+                raise ConfigError(
+                    f"The {type(optimizer).__name__} optimizer holds {len(own)} parameters, and they are not the "
+                    f"{len(group)} that it is to train. Make it with those: torch.optim.Adam(model.param), or one with "
+                    "model.param[0] and so on for a list of lists."
+                )
         self._device = next(iter(self.variables.by_name.values())).device
         self.device = str(self._device)
         self._bound, self._trial = Bound(agent, "kept"), Bound(agent, "forgotten")
@@ -246,21 +257,6 @@ def _setting(optimizer: torch.optim.Optimizer, i: int, name: str) -> OptimizerSe
     if not isinstance(group().get(key), int | float):
         return None
     return OptimizerSetting(read, lambda value: group().update({key: value}))
-
-
-def _check_optimizer(optimizer: Any, group: list[torch.Tensor]) -> None:
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise ConfigError(
-            f"An agent in PyTorch was given a {type(optimizer).__module__}.{type(optimizer).__name__} to train with; "
-            "expected a torch.optim.Optimizer, such as torch.optim.Adam(model.param)."
-        )
-    own = {id(value) for part in optimizer.param_groups for value in part["params"] if value.requires_grad}
-    if own != {id(variable) for variable in group}:
-        raise ConfigError(
-            f"The {type(optimizer).__name__} optimizer holds {len(own)} parameters, and they are not the {len(group)} "
-            "that it is to train. Make it with those: torch.optim.Adam(model.param), or one with "
-            "model.param[0] and so on for a list of lists."
-        )
 
 
 def _arrays(output: Any) -> Any:

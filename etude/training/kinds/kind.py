@@ -58,7 +58,7 @@ from etude.rollout import (
 )
 from etude.serving import clients_of
 from etude.training.description import Execution
-from etude.training.learner import Adapting, Learner, LearnerParts
+from etude.training.learner import Adapting, Learner
 from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
 from etude.training.sources import SAMPLER, Sources
@@ -272,15 +272,13 @@ class LearningKind:
         count = 1 if self.returns_gradients else context.count  # environments that are collected from in one call
         schedule_for, replay = functools.partial(self.update_schedule, count=count), self.replay(context)
         buffers = {name: recorded_buffer(context, data, f"recorded {name}") for name, data in context.terms.items()}
-        parts = LearnerParts(
-            replay=replay, update_schedule=schedule_for(config), gradients=self.gradients(context),
-            acting_weights=functools.partial(self._read_by_acting, context), example_bytes=example_bytes(self, context),
-            count=count,
-            terms=RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers}),
-            adapting=Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
-            whole_rollouts=self.whole_rollouts, explores=self.steps_environments,
+        learner = Learner(
+            agent, engine, replay, schedule_for(config), self.gradients(context),
+            functools.partial(self._read_by_acting, context), example_bytes(self, context), count, context.setup.seed,
+            RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers}),
+            Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
+            self.whole_rollouts, self.steps_environments, rewriters,
         )  # fmt: skip
-        learner = Learner(agent, engine, parts, context.setup.seed, rewriters)
         if self.replays_data:
             store_recorded(learner, context)
         return learner

@@ -34,6 +34,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "minibatch_size": (8, 1024),
     "train_every": (1, 200),
 }  # of the hyperparameters that are mutated if no others are named
+KINDS = ("none", "architecture", "parameters", "activation", "hyperparameters")
 TRIES = 20  # draws of a hyperparameter's value until it differs and the config takes it
 
 
@@ -63,13 +64,13 @@ class Mutations:
     network: ArchitectureLimits = ArchitectureLimits()  # (smallest, largest) architecture
 
     def __post_init__(self) -> None:
-        checks.not_negative(self, "none", "architecture", "parameters", "activation", "hyperparameters", "strength")
+        checks.not_negative(self, *KINDS, "strength")
         checks.fractions(self, "new_layer")
         checks.positive(self, "step")
         object.__setattr__(self, "select", tuple(self.select))
         object.__setattr__(self, "activations", tuple(self.activations))
         object.__setattr__(self, "limits", {name: (low, high) for name, (low, high) in self.limits.items()})
-        if not any(self._weights().values()):
+        if not any(getattr(self, kind) for kind in KINDS):
             raise ConfigError("Mutations: every probability is 0; give one of them a number above 0, such as none=1.")
         for name in self.activations:
             if name not in ACTIVATIONS:
@@ -106,7 +107,7 @@ class Mutations:
     def __call__(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation]:
         """(another config, what changed). Only `rng` decides, and is drawn from. Raises ConfigError as `check`."""
         self.check(config)
-        weights = self._weights()
+        weights = {kind: getattr(self, kind) for kind in KINDS}
         mutate = {
             "none": lambda config, rng: (config, Mutation()), "architecture": self._architecture,
             "parameters": self._parameters, "activation": self._activation, "hyperparameters": self._hyperparameters,
@@ -126,12 +127,6 @@ class Mutations:
         """The hyperparameters of a config that are mutated."""
         numbers = _numbers(config)
         return tuple(self.select) or tuple(name for name in LIMITS if name in numbers)
-
-    def _weights(self) -> dict[str, float]:
-        return {
-            "none": self.none, "architecture": self.architecture, "parameters": self.parameters,
-            "activation": self.activation, "hyperparameters": self.hyperparameters,
-        }  # fmt: skip
 
     def _parameters(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
         if not self.strength:

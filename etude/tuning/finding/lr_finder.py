@@ -115,13 +115,23 @@ class RampEnded(EndTraining):
     """The last update of a ramp was made; raised inside of training, whose effects are undone."""
 
 
-@dataclass(frozen=True)
-class Ramp:
-    """Update i, from 0, learns with `start * factor**i`; after `updates` of them the rate is `end`."""
+@dataclass
+class RampRecord:
+    """A ramp of learning rates, and what training with it reported.
+
+    start, end, updates: update i, from 0, learns with `start * (end / start) ** (i / updates)`; after all the rate is
+    `end`. losses: of each update; the mean where there are several losses. rewards: returns of episodes; the mean of
+    those that ended together. ended: how many updates were made before each of these. problem: why training failed; ""
+    where it did not.
+    """
 
     start: float
     end: float
     updates: int
+    losses: list[float] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    problem: str = ""
 
     def __post_init__(self) -> None:
         checks.whole_number("N", self.updates, 2, ": updates of the ramp")
@@ -132,40 +142,20 @@ class Ramp:
                 "such as 1e-5 and 1."
             )
 
-    @property
-    def factor(self) -> float:
-        """By which the rate grows from one update to the next."""
-        return (self.end / self.start) ** (1 / self.updates)
-
     def at(self, update: int) -> float:
         """The rate after so many updates."""
-        return self.end if update == self.updates else self.start * self.factor**update
-
-
-@dataclass
-class RampRecord:
-    """What training with a ramp reported.
-
-    losses: of each update; the mean where there are several losses. rewards: returns of episodes; the mean of those
-    that ended together. ended: how many updates were made before each of these. problem: why training failed; "" where
-    it did not.
-    """
-
-    ramp: Ramp
-    losses: list[float] = field(default_factory=list)
-    rewards: list[float] = field(default_factory=list)
-    ended: list[int] = field(default_factory=list)
-    problem: str = ""
+        factor = (self.end / self.start) ** (1 / self.updates)
+        return self.end if update == self.updates else self.start * factor**update
 
     @property
     def rate(self) -> float:
         """The rate of the next update."""
-        return self.ramp.at(len(self.losses))
+        return self.at(len(self.losses))
 
     def add_loss(self, loss: float) -> None:
         """Record an update; RampEnded after the last one."""
         self.losses.append(loss)
-        if len(self.losses) == self.ramp.updates:
+        if len(self.losses) == self.updates:
             raise RampEnded
 
     def add_reward(self, reward: float, updates: int) -> None:
@@ -176,7 +166,7 @@ class RampRecord:
     @property
     def rates(self) -> np.ndarray:
         """[n] of each update."""
-        return np.array([self.ramp.at(i) for i in range(len(self.losses))])
+        return np.array([self.at(i) for i in range(len(self.losses))])
 
     def rewards_of_updates(self, rewards: np.ndarray) -> np.ndarray:
         """[n], for each update the first of the rewards [E] of episodes that ended after it; for the last updates, that
@@ -189,7 +179,7 @@ class RampRecord:
     def rated_rewards(self) -> Observed:
         """The rewards of the episodes that ended after updates, at the rate of the last one before each."""
         pairs = [(n - 1, reward) for n, reward in zip(self.ended, self.rewards, strict=True) if n]
-        rates = np.array([self.ramp.at(update) for update, _ in pairs])
+        rates = np.array([self.at(update) for update, _ in pairs])
         return Observed(rates, np.array([reward for _, reward in pairs], float))
 
     def normalised_rewards(self, window: int) -> np.ndarray:
@@ -369,7 +359,7 @@ class LRFinder:
         A loss that is not finite ends the ramp. ConfigError for arguments that do not fit; errors of the agent and its
         environment are raised, after the agent is restored.
         """
-        record = RampRecord(Ramp(start_lr, end_lr, N))
+        record = RampRecord(start_lr, end_lr, N)
         checks.whole_number("window_size", window_size, 2, ": episodes")
         checks.whole_number("episodes", episodes, none=True)
         if isinstance(self.agent, Run):
@@ -486,10 +476,8 @@ class LRFinder:
         if record.problem:
             losses = Observed(np.append(losses.rates, record.rate), np.append(losses.values, np.nan))
         found = suggest(losses, record.rated_rewards())
-        if len(record.losses) < record.ramp.updates and not record.problem:
-            short = (
-                f" The ramp ended at {record.rate:.2g}, after {len(record.losses)} of {record.ramp.updates} updates."
-            )
+        if len(record.losses) < record.updates and not record.problem:
+            short = f" The ramp ended at {record.rate:.2g}, after {len(record.losses)} of {record.updates} updates."
             return found._replace(reason=found.reason + short)
         return found
 

@@ -20,7 +20,6 @@ from etude.base.events import Collected, Learned
 from etude.envs.faults import report_of
 from etude.optimizers import check_optimizer
 from etude.run import Run
-from etude.run.copies import described_like, take_weights
 from etude.solo.agent import RL, SessionState
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import backend_of, load_weights, weights
@@ -28,6 +27,7 @@ from etude.solo.files import AgentCopy
 from etude.solo.settings import StrategyArguments
 from etude.solo.training import plain_attributes, temporary
 from etude.training.description import RunDescription
+from etude.training.learner import Learner
 from etude.tuning.executors import Executor, ProcessExecutor, SerialExecutor, carried_out
 from etude.tuning.finding.lr_finder import Metric, steps_of_run
 from etude.tuning.segment import Ended, Segment, SegmentFailed, SegmentRuns
@@ -62,7 +62,8 @@ Watch = Callable[[], bool]  # called after every event of a training
 
 
 class _RunCandidate(NamedTuple):
-    """A new run. made: what makes it. weights, moments: what it begins with (see `take_weights`)."""
+    """A new run. made: what makes it. weights, moments: what it begins with, and what normalises its observations; a
+    run whose weights have other names or shapes begins with its own."""
 
     made: RunDescription
     weights: dict[str, Any]
@@ -71,7 +72,12 @@ class _RunCandidate(NamedTuple):
     def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         with Run.of(self.made) as run:
-            record.own_weights = not take_weights(run, self.weights, self.moments)
+            own = {name: x.shape for name, x in run.engine.weights().items()}
+            record.own_weights = own != {name: x.shape for name, x in self.weights.items()}
+            if not record.own_weights:
+                run.engine.load(self.weights)
+                if run.learner.moments is not None and self.moments is not None:
+                    run.learner.moments.restore(self.moments)
             for event in run.steps(limits.options["steps"]):
                 watch()
                 if isinstance(event, Learned) and event.losses:
@@ -335,7 +341,17 @@ class ParallelFinder:
         candidates = []
         for run, optimizer in zip(self.agents, self.optimizers, strict=True):
             assert isinstance(run, Run)
-            made = described_like(run, **_changes(run.algorithm, optimizer)).with_execution(seed=first.setup.seed)
+            changes = _changes(run.algorithm, optimizer)
+            if not isinstance(run.learner, Learner):
+                raise ConfigError(
+                    f"A run of several policies ({run.algorithm}) cannot be repeated: expected one algorithm. Give a "
+                    "run of one of them."
+                )
+            made = run.described().learning(replace(run.agent.config, **changes), run.agent)
+            made = made.with_execution(  # on one device, without a replay's folder
+                replay_folder=None, ray=None, devices=None, strategy=None, seed=first.setup.seed,
+                rewrite=copy.deepcopy(made.execution.rewrite),
+            )  # fmt: skip
             candidates.append(_RunCandidate(made, values, copy.deepcopy(moments)))
         return candidates
 

@@ -6,7 +6,7 @@ import pytest
 from etude.base.errors import ConfigError
 from etude.solo.agent import RL
 from etude.tuning import LRFinder
-from etude.tuning.finding.lr_finder import Observed, Ramp, RampEnded, RampRecord, smoothed, suggest
+from etude.tuning.finding.lr_finder import Observed, RampEnded, RampRecord, smoothed, suggest
 
 RATES = np.geomspace(1e-5, 1.0, 200)
 POSITIONS = np.log10(RATES)
@@ -32,14 +32,14 @@ def exploding(after):
 
 
 def test_the_rate_grows_by_one_factor_and_is_the_end_after_exactly_n_updates():
-    ramp = Ramp(1e-4, 1.0, 77)
+    ramp = RampRecord(1e-4, 1.0, 77)
     rates = [ramp.at(i) for i in range(78)]
     assert rates[0] == 1e-4 and rates[77] == 1.0
     assert np.allclose(np.diff(np.log(rates)), np.log((1.0 / 1e-4) ** (1 / 77)))
 
 
 def test_a_record_ends_training_with_the_last_update():
-    record = RampRecord(Ramp(0.1, 1.0, 3))
+    record = RampRecord(0.1, 1.0, 3)
     record.add_loss(1.0)
     record.add_loss(1.0)
     assert record.rate == pytest.approx(0.1 * 10 ** (2 / 3))
@@ -49,21 +49,21 @@ def test_a_record_ends_training_with_the_last_update():
 
 
 def test_rewards_are_normalised_by_the_last_ones_up_to_each():
-    record = RampRecord(Ramp(0.1, 1.0, 9), rewards=[1.0, 3.0, 3.0, 3.0, 9.0])
+    record = RampRecord(0.1, 1.0, 9, rewards=[1.0, 3.0, 3.0, 3.0, 9.0])
     window = [1.0, 3.0, 3.0]
     expected = [0.0, 1.0, (3 - np.mean(window)) / np.std(window), 0.0, (9 - 5) / np.std([3.0, 3.0, 9.0])]
     assert np.allclose(record.normalised_rewards(3), expected)
 
 
 def test_an_update_has_the_reward_of_the_first_episode_that_ended_after_it():
-    record = RampRecord(Ramp(0.1, 1.0, 9), losses=[0.0] * 6, rewards=[5.0, 6.0, 7.0], ended=[0, 2, 5])
+    record = RampRecord(0.1, 1.0, 9, losses=[0.0] * 6, rewards=[5.0, 6.0, 7.0], ended=[0, 2, 5])
     assert record.rewards_of_updates(np.array(record.rewards)).tolist() == [6.0, 6.0, 7.0, 7.0, 7.0, 7.0]
 
 
 def test_rewards_have_the_rate_of_the_last_update_before_they_ended():
-    record = RampRecord(Ramp(0.1, 1.0, 9), rewards=[5.0, 6.0, 7.0], ended=[0, 2, 5])
+    record = RampRecord(0.1, 1.0, 9, rewards=[5.0, 6.0, 7.0], ended=[0, 2, 5])
     found = record.rated_rewards()
-    assert found.values.tolist() == [6.0, 7.0] and np.allclose(found.rates, [record.ramp.at(1), record.ramp.at(4)])
+    assert found.values.tolist() == [6.0, 7.0] and np.allclose(found.rates, [record.at(1), record.at(4)])
 
 
 def test_the_suggested_rate_is_where_the_loss_falls_fastest():
@@ -104,7 +104,7 @@ def test_a_curve_of_a_few_updates_suggests_nothing():
 )
 def test_ramps_that_do_not_grow_are_refused(start, end, updates):
     with pytest.raises(ConfigError, match="expected"):
-        Ramp(start, end, updates)
+        RampRecord(start, end, updates)
 
 
 def test_what_cannot_train_is_refused():
@@ -116,7 +116,7 @@ def finder_of(losses, rewards):
     """One whose ramp over RATES is over: an episode ended after each of the first updates."""
     finder = LRFinder(object.__new__(RL))
     ended = list(range(1, len(rewards) + 1))
-    finder._record = RampRecord(Ramp(1e-5, 1.0, len(losses)), list(losses), list(rewards), ended)
+    finder._record = RampRecord(1e-5, 1.0, len(losses), list(losses), list(rewards), ended)
     finder.suggestion = finder._suggested()
     return finder
 
