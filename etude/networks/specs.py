@@ -46,7 +46,7 @@ def _check_layers(spec: Mlp | Conv | Recurrent, dueling: bool) -> None:
             f"{layers - 1 - dueling}. The first layer has no skip connection, and no dueling stream."
         )
     groups = zip(spec.norm_groups, spec.widths, strict=False)
-    fits = all(not sizes or sum(sizes) == width and min(sizes) > 0 for sizes, width in groups)
+    fits = all(isinstance(of, tuple | list) and (not of or sum(of) == width and min(of) > 0) for of, width in groups)
     if spec.norm_groups and (len(spec.norm_groups) != layers or not fits):
         raise ConfigError(
             f"{name}: norm_groups = {spec.norm_groups} of widths {spec.widths}; expected for each hidden layer () or "

@@ -6,19 +6,22 @@ the archive and its search, without a policy; the way back is replayed, or a sta
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from etude.base import checks
+from etude.base import checks, trees
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.base.spaces import Spaces
-from etude.envs.make import RandomActions, declared_limit, make_single
-from etude.envs.multi_agent import MultiAgentEnvironment
+from etude.envs.faults import FaultLocation
+from etude.envs.make import RandomActions, declared_limit, examine, make_single
+from etude.envs.observations import Mismatch
 from etude.envs.registry import resolve
 from etude.offline import Builder, Dataset
+from etude.training.description import Environment
 
 
 @dataclass
@@ -56,9 +59,13 @@ class GoExplore:
         checks.whole_number("GoExplore: explore_for", explore_for)
         if not 0.0 <= repeat < 1.0:
             raise ConfigError(f"GoExplore: repeat = {repeat}; expected a probability below 1.")
-        self._env, self._id = make_single(resolve(env), {}), env if isinstance(env, str) else None
-        if isinstance(self._env, MultiAgentEnvironment):
+        examined = examine(env.configured() if isinstance(env, Environment) else env)
+        if examined.spaces.agents is not None:
             raise ConfigError("GoExplore searches with one agent; this environment has several.")
+        source = resolve(examined.environment)
+        self._env, self._name, self._id = make_single(source, {}), source.name, env if isinstance(env, str) else None
+        self._spaces = Spaces(examined.spaces.observation, self._env.action_space)
+        self._observations = examined.translation.conversions[""].observations
         self._cell, self._seed, self._explore_for, self._repeat = cell, seed, explore_for, repeat
         self._states, self._limit = states, declared_limit(self._env)
         self._rng = np.random.default_rng(seed)
@@ -105,7 +112,7 @@ class GoExplore:
             place = self._ended if over else self._archive
             known = place.get(found)
             if known is None or (score, -length) > (known.score, -known.length):
-                place[found] = _Kept(score, length, way, self._taken(observation, info))
+                place[found] = _Kept(score, length, way, None if over else self._taken(observation, info))
             if over:
                 return
 
@@ -133,14 +140,20 @@ class GoExplore:
         if not found:
             raise ConfigError("GoExplore has found no way yet. Call explore(steps) first.")
         best = sorted(found.values(), key=lambda kept: (-kept.score, kept.length))[:count]
-        builder = Builder(Spaces(self._env.observation_space, self._env.action_space), self._id)
+        seen, builder = self._observations, Builder(self._spaces, self._id)
         for kept in best:
-            observation, _ = self._env.reset(seed=self._seed)
-            for action in self._actions(kept):
-                seen = observation
-                observation, reward, terminated, _, _ = self._env.step(action)
-                builder.add(seen, action, reward)
-            builder.end(observation, terminated=bool(terminated), truncated=not terminated)
+            observation, info = self._env.reset(seed=self._seed)
+            done = 0
+            try:
+                for action in self._actions(kept):
+                    before = trees.rows(seen.gather([observation], [info]), 0)  # a copy, as what is seen may be changed
+                    observation, reward, terminated, _, info = self._env.step(action)
+                    builder.add(before, action, reward)
+                    done += 1
+                final = seen.gather_final(observation, info)
+            except Mismatch as problem:
+                raise FaultLocation(self._name, 0, 0, done, self._seed).mismatch(problem) from None
+            builder.end(final, terminated=bool(terminated), truncated=not terminated)
         return builder.dataset()
 
     def _actions(self, kept: _Kept) -> list[Any]:
@@ -151,10 +164,12 @@ class GoExplore:
         return actions[::-1]
 
     def _taken(self, observation: Any, info: dict[str, Any]) -> Any:
-        return None if self._states is None else (self._states[0](self._env), observation, info)
+        return None if self._states is None else (self._states[0](self._env), *copy.deepcopy((observation, info)))
 
     def _cell_of(self, observation: Any) -> Hashable:
         found = self._cell(observation)
-        if not isinstance(found, Hashable):
-            raise ConfigError(f"GoExplore: cell returned a {type(found).__name__}; expected a tuple, or such.")
+        try:
+            hash(found)
+        except TypeError as problem:
+            raise ConfigError(f"GoExplore: cell returned {found!r}: {problem}; expected a tuple, or such.") from None
         return found

@@ -12,9 +12,9 @@ import numpy as np
 from etude.base import checks, trees
 from etude.base.data import Episode
 from etude.base.errors import ConfigError
-from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces, origins_of
+from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces
 from etude.base.trees import Tree
-from etude.envs import action_space_of, as_given, counted_from, examine, make_environments, make_for_evaluation
+from etude.envs import action_space_of, as_given, examine, make_environments, make_for_evaluation
 from etude.envs.adapter import task_data
 from etude.explore import Greedy, Sample
 from etude.explore.explorer import with_log_prob
@@ -26,6 +26,7 @@ from etude.offline.blocks import Columns, split
 from etude.protocols import Environments, Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.rollout import InProcess
+from etude.training.description import Environment
 
 TOGETHER = 8  # environments that are played side by side
 
@@ -72,11 +73,14 @@ def record(
     if run is not None:
         actor, explorer = run.actor(explore), run.exploring(count, explore)
     explorer = None if explorer is None else with_log_prob(explorer)
-    made = examine(env if run is None else counted_from(env, origins_of(run.engine.spaces.observation))).environment
+    if run is None:
+        made = examine((env if isinstance(env, Environment) else Environment(env)).configured()).environment
+    else:
+        made = run.policy.check_environment(env)
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
         actor, explorer = _RandomActor(environments.spaces), Sample()
-    source, name = replace(environments.spaces, action=action_space_of(env)), env if isinstance(env, str) else None
+    source, name = replace(environments.spaces, action=action_space_of(made)), env if isinstance(env, str) else None
     played, kept = _played(environments, episodes, actor, explorer or Greedy(), seed, task), []
     if output is None:
         kept = [episode for some in played for episode in some]

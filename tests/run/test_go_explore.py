@@ -115,6 +115,56 @@ def test_a_state_that_is_put_back_costs_no_steps_and_keeps_the_time_limit():
     assert data.returns.max() == search.best_return > -200
 
 
+class Changing(Corridor):
+    """Returns one array for all observations, and changes it; its infos hold action masks."""
+
+    seen = np.zeros(2, np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], self._mask()
+
+    def step(self, action):
+        return *super().step(action)[:4], self._mask()
+
+    def _seen(self):
+        self.seen[:] = self.x, self.y
+        return self.seen
+
+    def _mask(self):
+        legal = np.ones(4, np.int8)
+        legal[(3 * self.x + self.y + 1) % 4] = 0
+        return {"action_mask": legal}
+
+
+def test_observations_that_the_environment_changes_later_and_masks_in_infos_are_recorded_as_they_were():
+    search = GoExplore(lambda: Changing(5), place, seed=1)
+    search.explore(3_000)
+    data = search.demonstrations()
+    seen = data.episodes[0].observation
+    assert seen["observation"][:, 0].tolist() == list(range(len(seen["observation"])))
+    assert (seen["action_mask"].sum(1) == 3).all()
+    with etude.Run("bc", Changing, data=data, seed=1, engine="torch") as run:
+        run.train(2)
+
+
+def test_an_environment_with_arguments_wrappers_and_stacked_frames_is_searched_as_it_is_made():
+    env = etude.Environment(Corridor, args={"length": 3}, frame_stack=2)
+    search = GoExplore(env, lambda frames: place(frames[-1]), seed=1)
+    search.explore(500)
+    assert search.best_return == 1.0 and search.demonstrations().episodes[0].observation.shape == (4, 2, 2)
+
+
+def test_an_observation_outside_of_its_space_is_a_fault_of_the_environment():
+    class Growing(Corridor):
+        def _seen(self):
+            return np.zeros(2 + (self.x > 0), np.float32)
+
+    search = GoExplore(lambda: Growing(1), len, seed=1)
+    search.explore(100)
+    with pytest.raises(EnvironmentFault, match=r"step 1: the observation has shape \(3,\)"):
+        search.demonstrations()
+
+
 def test_an_environment_with_chances_of_its_own_is_refused():
     search = GoExplore(lambda: Corridor(slips=True), place, seed=1)
     with pytest.raises(EnvironmentFault, match=r"chance that reset\(seed=\) does not determine"):
@@ -122,8 +172,10 @@ def test_an_environment_with_chances_of_its_own_is_refused():
 
 
 def test_mistakes_are_one_error():
-    with pytest.raises(ConfigError, match="cell returned a list; expected a tuple"):
+    with pytest.raises(ConfigError, match="cell returned .*: unhashable type: 'list'; expected a tuple"):
         GoExplore(Corridor, list).explore(10)
+    with pytest.raises(ConfigError, match="cell returned .*: unhashable type: 'numpy.ndarray'"):
+        GoExplore(Corridor, lambda x: (x, x)).explore(10)
     with pytest.raises(ConfigError, match="this environment has several"):
         GoExplore("mpe2:simple_spread_v3", place)
     with pytest.raises(ConfigError, match="repeat = 1.0; expected a probability below 1"):

@@ -8,7 +8,7 @@ import pytest
 
 import etude
 from etude import offline
-from etude.base.errors import ConfigError
+from etude.base.errors import ConfigError, SpaceError
 from etude.explore import EpsilonGreedy
 from etude.training.recording import record, replayed
 
@@ -76,3 +76,23 @@ def test_the_replay_of_a_run_becomes_episodes_with_their_true_ends():
 def test_what_cannot_be_recorded_is_refused(given):
     with pytest.raises(ConfigError, match="record: "):
         record("CartPole-v1", **given)
+
+
+def test_an_environment_with_arguments_and_stacked_frames_is_recorded_and_evaluated_as_a_run_makes_it():
+    stacked = etude.Environment("CartPole-v1", frame_stack=2)
+    with etude.Run("dqn", stacked, seed=1, engine="torch") as run:
+        recorded = [record(env, 2, run=run) for env in (stacked, run.environment, "CartPole-v1")]
+        assert len({tuple(data.returns) for data in recorded}) == 1
+        assert recorded[0].episodes[0].observation.shape[1:] == (2, 4)
+        assert run.evaluate(2, env=stacked).returns == run.evaluate(2).returns
+        for call in (record, lambda env, count, run: run.evaluate(count, env=env)):
+            with pytest.raises(SpaceError, match="of the same spaces"):
+                call(etude.Environment("CartPole-v1", frame_stack=3), 2, run=run)
+    fixed = etude.Environment("FrozenLake-v1", args={"is_slippery": False})
+    assert record(fixed, 1).source == record("FrozenLake-v1", 1).source
+
+
+def test_games_are_recorded_as_a_run_preprocesses_them():
+    pytest.importorskip("ale_py")
+    env = etude.Environment("ALE/Pong-v5", args={"max_num_frames_per_episode": 200})
+    assert record(env, 1).source.observation.shape == (4, 84, 84)

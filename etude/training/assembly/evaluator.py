@@ -20,6 +20,7 @@ from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
 from etude.training.assembly.agents import check_same_spaces
 from etude.training.assembly.exploration import explorer_outside
+from etude.training.description import Environment
 from etude.training.evaluate import Evaluation, EvaluationRequest, EvaluationWorkers, evaluate_with, play
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.kinds.by_policy import best_explorer
@@ -136,15 +137,20 @@ class TrainedPolicy:
         if env is None:
             env, task = context.environment, self._collecting.task if task is None else task
         else:
-            env = like(context.environment, env)
+            env = self._like(env)
         return request._replace(seed=seed, env=env, task=None if task is None else task_data(task))
 
-    def check_environment(self, env: Any) -> None:
-        """Raise SpaceError, or what making it raises, where this policy cannot be evaluated on an environment; None:
-        the run's own."""
-        if env is not None:
-            env = like(self._context.environment, env)
-            check_same_spaces(examine(env, play=False).spaces, self._context.engine.spaces, name_of(env))
+    def check_environment(self, env: Any) -> Any:
+        """Another environment as it is made to be played on; None: the run's own. Raises SpaceError, or what making it
+        raises, where this policy cannot act in it."""
+        if env is None:
+            return self._context.environment
+        env = self._like(env)
+        check_same_spaces(examine(env, play=False).spaces, self._context.engine.spaces, name_of(env))
+        return env
+
+    def _like(self, env: Any) -> Any:
+        return like(self._context.environment, env.configured() if isinstance(env, Environment) else env)
 
 
 POLICY = ("engine", "progress", "moments", "scale"), ("layer_noise", "learners", "leagues")  # always, and for some
