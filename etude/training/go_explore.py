@@ -65,7 +65,8 @@ class GoExplore:
         source = resolve(examined.environment)
         self._env, self._name, self._id = make_single(source, {}), source.name, env if isinstance(env, str) else None
         self._spaces = Spaces(examined.spaces.observation, self._env.action_space)
-        self._observations = examined.translation.conversions[""].observations
+        translation: Any = examined.translation  # of one agent
+        self._observations = translation.conversions[""].observations
         self._cell, self._seed, self._explore_for, self._repeat = cell, seed, explore_for, repeat
         self._states, self._limit = states, declared_limit(self._env)
         self._rng = np.random.default_rng(seed)
