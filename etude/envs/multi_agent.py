@@ -296,7 +296,11 @@ class JoinedAgents(gym.Env[Any, Any]):
 
     def split(self, action: np.ndarray, names: Sequence[str]) -> Named:
         """The actions of these agents in a joined one, as the environment takes them."""
-        return {name: self._own_action(name, action) for name in names}
+        found = {}
+        for name in names:
+            kind, part = self._actions[name], action[self._places[name]]
+            found[name] = int(kind.each(part)[0]) if isinstance(kind.space, Discrete) else kind.each(part[None])[0]
+        return found
 
     def render(self) -> Any:
         """What the environment renders, in the `render_mode` that it was made with."""
@@ -323,12 +327,6 @@ class JoinedAgents(gym.Env[Any, Any]):
     def _laid_out(self, status: np.ndarray) -> dict[str, Any]:
         """One observation of what all agents have seen, and of their status [agents]."""
         raise NotImplementedError
-
-    def _own_action(self, name: str, action: np.ndarray) -> Any:
-        kind, part = self._actions[name], action[self._places[name]]
-        if isinstance(kind.space, Discrete):
-            return int(kind.each(part)[0])
-        return kind.each(part[None])[0]
 
 
 class MultiAgentEnvironment(JoinedAgents):

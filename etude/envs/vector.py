@@ -191,7 +191,6 @@ def _states() -> dict[str, Any]:
 
 
 _NOTHING: np.ndarray = np.empty(0)  # for what cannot be put in one array; it has no right shape
-_TRIM = 4096  # rows of the record of actions, before those of ended episodes are dropped
 
 
 class NotingEnvironments:
@@ -267,15 +266,9 @@ class LoopEnvironments(NotingEnvironments):
         self._task: Any = None  # of the episodes that begin from now on; None: none was set
         self._tasks: list[Any] = [None] * count  # of the open episodes
         self._givers: list[GiveTask] = []  # made with the first task
-        # The actions of every step, and the positions they were for; those of ended episodes are trimmed now and then.
         self._replayable = replayable
-        self._log: list[tuple[np.ndarray, Sequence[int]]] = []
-        self._taken = 0  # steps so far
-        self._logged = 0  # of these, the first one that the log holds
-        self._replayed: list[np.ndarray] = [_NOTHING] * count  # actions of the open episode from before a resume
-        self._start = [0] * count  # steps that had been taken when the open episode began
-        self._skipped = [0] * count  # steps since then that did not step this environment
-        self._trim_at = _TRIM
+        self._actions = [bytearray() for _ in range(count)]  # of the open episodes, one after the other
+        self._length = [0] * count  # of the open episodes, in steps
         self._rewards = rewards or Rewards()
         self.reward_shape: tuple[int, ...] = self._rewards.shape
         self.scores: np.ndarray = np.zeros(count, np.float32)
@@ -289,7 +282,6 @@ class LoopEnvironments(NotingEnvironments):
         self.spaces: Spaces = self._layout.spaces if spaces is None else spaces
         action = self.spaces.action
         self._none = np.empty((0, *(action.shape or ())), action.dtype)
-        self._replayed = [self._none] * count
         self._observation: Tree = None
         for env in self._envs[1:]:
             if env.observation_space != first.observation_space or env.action_space != first.action_space:
@@ -329,16 +321,11 @@ class LoopEnvironments(NotingEnvironments):
         final: dict[int, Tree] = {}
         last: dict[int, Any] = {}  # the infos of the steps that ended an episode
         legal = self._each(action)
-        self._taken += 1
-        if n < len(self._envs):
-            for skipped in set(range(len(self._envs))).difference(places):
-                self._skipped[skipped] += 1
-        if self._replayable:
-            self._log.append((action.copy(), places))
-            if len(self._log) > self._trim_at:
-                oldest = min(self._start)
-                del self._log[: oldest - self._logged]
-                self._logged, self._trim_at = oldest, max(_TRIM, 2 * len(self._log))
+        taken = action.astype(self._none.dtype, copy=False).tobytes() if self._replayable else b""
+        size = len(taken) // n
+        for k, place in enumerate(places):
+            self._length[place] += 1
+            self._actions[place] += taken[k * size : (k + 1) * size]
         i, result = 0, None
         try:
             for i, (step, act) in enumerate(zip(functions, legal)):  # noqa: B905 (a part may be stepped)
@@ -389,8 +376,6 @@ class LoopEnvironments(NotingEnvironments):
 
     def restore(self, state: list[dict[str, Any]]) -> tuple[Tree, list[int]]:
         """Replay the open episodes; where a replay differs, begin the next one. See `protocols.Environments`."""
-        self._log.clear()
-        self._logged = self._taken
         begun, differs = [], []
         for i, saved in enumerate(state):
             self._episode[i] = saved["episode"]
@@ -411,8 +396,7 @@ class LoopEnvironments(NotingEnvironments):
     def _begin(self, i: int) -> tuple[Any, dict[str, Any]]:
         self._episode[i] += 1
         self._tasks[i] = self._task
-        self._replayed[i] = self._none
-        self._start[i], self._skipped[i] = self._taken, 0
+        self._actions[i], self._length[i] = bytearray(), 0
         self._seeds[i] = episode_seed(self._run_seed, self._numbers_in_run[i], self._episode[i])
         return self._raw_reset(i, self._seeds[i])
 
@@ -476,22 +460,22 @@ class LoopEnvironments(NotingEnvironments):
         number, episode = self._numbers_in_run[i], self._episode[i]
         seed = None if episode < 0 else self._seeds[i]
         place = environment_name(self._run_seed, number)
-        length = len(self._replayed[i]) + self._taken - self._start[i] - self._skipped[i]
-        return FaultLocation(self.name, place, episode, length, seed, self._tasks[i])
+        return FaultLocation(self.name, place, episode, self._length[i], seed, self._tasks[i])
 
     def _actions_of(self, i: int) -> np.ndarray:
-        rows = [row[places.index(i)] for row, places in self._log[self._start[i] - self._logged :] if i in places]
-        return np.concatenate([self._replayed[i], np.array(rows)]) if rows else self._replayed[i]
+        """Those of its open episode, [length, ...]."""
+        none, held = self._none, self._actions[i]
+        return np.frombuffer(held.copy(), none.dtype).reshape(-1, *none.shape[1:]) if held else none
 
     def _replay(self, i: int, saved: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
         """The observation and info that the saved actions lead to; None where they lead elsewhere."""
-        self._start[i], self._skipped[i] = self._taken, 0
-        self._replayed[i] = np.asarray(saved["actions"], self.spaces.action.dtype)
+        actions = np.asarray(saved["actions"], self._none.dtype)
+        self._actions[i], self._length[i] = bytearray(actions.tobytes()), len(actions)
         self._tasks[i] = saved.get("task")
         self._seeds[i] = int(saved["seed"])
         raw, info = self._raw_reset(i, self._seeds[i])
         try:
-            for action in self._layout.actions.each(self._replayed[i]):
+            for action in self._layout.actions.each(actions):
                 raw, _, terminated, truncated, info = self._step_functions[i](action)
                 if terminated or truncated:
                     return None

@@ -166,16 +166,6 @@ class Whole:
     def nbytes(self) -> int:
         return trees.count_bytes(self.kept) + trees.count_bytes(self.finals.rows) + self.final.nbytes
 
-    def check(self, ended: np.ndarray) -> list[str]:
-        """What is wrong, in words; `ended` [E] are all rows that ended an episode."""
-        numbers = self.final[ended]
-        faults = []
-        if len(np.unique(numbers)) != len(numbers) or len(numbers) != len(self.finals):
-            faults.append(f"{len(numbers)} rows ended episodes, but {len(self.finals)} final observations are kept")
-        if set(numbers.tolist()) & set(self.finals.free):
-            faults.append("a final observation that is needed is marked as free")
-        return faults
-
     def state(self, rows: int) -> dict[str, Any]:
         kept = {path: leaf[:rows] for path, leaf in trees.items(self.kept, "kept")}
         return {"final": self.final[:rows], "finals": self.finals.state(), **kept}
@@ -339,14 +329,6 @@ class FrameStacks:
 
     def nbytes(self) -> int:
         return self.inner.nbytes() + trees.count_bytes(self.starts.rows) + self.start.nbytes
-
-    def check(self, ended: np.ndarray) -> list[str]:
-        """What is wrong, in words; `ended` [E] are all rows that ended an episode."""
-        faults = self.inner.check(ended)
-        numbers = self.start[self.start >= 0]
-        if len(np.unique(numbers)) != len(numbers) or len(numbers) != len(self.starts):
-            faults.append(f"{len(numbers)} rows begin episodes, but {len(self.starts)} first stacks are kept")
-        return faults
 
     def state(self, rows: int) -> dict[str, Any]:
         return {"inner": self.inner.state(rows), "start": self.start[:rows], "starts": self.starts.state()}

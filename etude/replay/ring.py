@@ -377,21 +377,6 @@ class Ring:
         """The extras of these rows, or those of these names."""
         return {name: self.extras[name].take(rows, 0) for name in (self.extras if names is None else names)}
 
-    def check(self) -> None:
-        """Raise EtudeError where an invariant does not hold."""
-        faults = []
-        if (self.filled < 0).any() or (self.filled > self.limit).any() or (self.head >= self.slots).any():
-            faults.append(f"heads {self.head} or counts {self.filled} are out of range")
-        if self._length != self.filled.sum():
-            faults.append(f"the length is {self._length}, the columns hold {self.filled.sum()}")
-        if self._even and not ((self.head == self.head[0]).all() and (self.filled == self.filled[0]).all()):
-            faults.append("columns of different fill are treated as one")
-        if self.kind[self.head * self.environments + np.arange(self.environments)].any():
-            faults.append("a pending observation is marked as the end of an episode")
-        faults += self.observations.check(np.flatnonzero(self.kind & (TERMINATED | TRUNCATED)))
-        if faults:
-            raise EtudeError("The ring is inconsistent: " + "; ".join(faults) + ".")
-
     def state(self) -> dict[str, Any]:
         """Arrays and numbers for `restore`. The arrays are views of the ring: write them before the next `add`."""
         used = self._used()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from etude.base.checks import Stateless, Stored
-from etude.base.errors import ConfigError, EtudeError, NumericalError
+from etude.base.errors import ConfigError, NumericalError
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
 from etude.replay.storage import require_memory
@@ -292,18 +292,6 @@ class SumTree:
         if lost.any():  # sums that were rounded differently led beyond the last value of a part
             nodes[lost] = [self._descend(*start) for start in zip(starts[lost], begun[lost], strict=True)]
         return nodes - self._first
-
-    def check(self) -> None:
-        """Raise EtudeError where a node is not the sum of its children, or a value is not one."""
-        faults = []
-        inner = np.flatnonzero(self._pairs[1:].sum(1) != self.nodes[1 : self._first]) + 1
-        if len(inner):
-            faults.append(f"{len(inner)} nodes are not the sums of their children, the first of them {inner[0]}")
-        leaves = self.nodes[self._first :]
-        if not (np.isfinite(leaves) & (leaves >= 0)).all() or leaves[self.size :].any():
-            faults.append("there are values that are negative, not finite, or beyond the size")
-        if faults:
-            raise EtudeError("The sum tree is inconsistent: " + "; ".join(faults) + ".")
 
     def _add_up(self, level: int) -> None:
         """Recompute all nodes above the level that begins with node `level`."""

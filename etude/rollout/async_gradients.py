@@ -62,7 +62,7 @@ class AsyncGradients(ABC):
         self._weights: Weights = {}
         self._version = INITIAL_VERSION
         self._begun: set[int] = set()
-        self._finished: dict[int, WorkerGradients] = {}  # those of `_begun` that were waited for already
+        self._finished: dict[int, WorkerGradients] = {}  # those of `_begun` that are there
         self._turn = 0  # whose gradients come next
         self._counted: int | None = 0  # how many steps of its rollout have counted; None: as the steps of the run say
 
@@ -71,8 +71,8 @@ class AsyncGradients(ABC):
         """Let an environment collect and differentiate a rollout with these weights."""
 
     @abstractmethod
-    def _gradients(self, environment: int) -> WorkerGradients:
-        """Wait for its gradients."""
+    def _wait(self, environment: int) -> None:
+        """Until its gradients are among those that are finished."""
 
     @abstractmethod
     def _column_states(self) -> list[dict[str, Any]]:
@@ -132,8 +132,7 @@ class AsyncGradients(ABC):
         return notes(self._restore_columns(columns))
 
     def _finish(self, environment: int) -> WorkerGradients:
-        if environment not in self._finished:
-            self._finished[environment] = self._gradients(environment)
+        self._wait(environment)
         return self._finished[environment]
 
 
@@ -145,13 +144,12 @@ class LocalActorLearners(AsyncGradients):
     ):
         super().__init__(environments.spaces, len(environments.columns), length)
         self._collector, self._actor = Collector(environments, actor, explorer, run_seed), actor
-        self._untaken: dict[int, WorkerGradients] = {}  # by environment
 
     def _begin(self, request: _RolloutRequest, weights: Weights) -> None:
-        self._untaken[request.environment] = differentiated(self._collector, self._actor, request, weights)
+        self._finished[request.environment] = differentiated(self._collector, self._actor, request, weights)
 
-    def _gradients(self, environment: int) -> WorkerGradients:
-        return self._untaken.pop(environment)
+    def _wait(self, environment: int) -> None:
+        """They are there since it has begun."""
 
     def _column_states(self) -> list[dict[str, Any]]:
         return self._collector.state()
@@ -205,7 +203,6 @@ class RemoteActorLearners(Supervised, AsyncGradients):
             for column, buffer in zip(worker.columns, worker.memory.buffers, strict=True)
         }
         self._requested: dict[int, tuple[_RolloutRequest, Weights]] = {}  # by environment, the oldest first
-        self._untaken: dict[int, WorkerGradients] = {}
         self._supervisor = WorkerSupervisor(parts, options)
         super().__init__(self._supervisor.ready.spaces, environments, length)
 
@@ -213,10 +210,10 @@ class RemoteActorLearners(Supervised, AsyncGradients):
         self._requested[request.environment] = request, weights
         self._ask(request.environment)
 
-    def _gradients(self, environment: int) -> WorkerGradients:
+    def _wait(self, environment: int) -> None:
         """A worker that fails is replaced, and starts its rollouts over with new episodes."""
         worker = self._worker_of[environment]
-        while environment not in self._untaken:
+        while environment not in self._finished:
             answer = self._supervisor.receive(worker)
             if isinstance(answer, Failure):
                 self._supervisor.replace(worker, answer)
@@ -227,8 +224,7 @@ class RemoteActorLearners(Supervised, AsyncGradients):
             other, found = answer
             del self._requested[other]
             gradients = {name: self._shared[other][name].copy() for name in found.gradients}
-            self._untaken[other] = dataclasses.replace(found, gradients=gradients)
-        return self._untaken.pop(environment)
+            self._finished[other] = dataclasses.replace(found, gradients=gradients)
 
     def _ask(self, environment: int) -> None:
         request, weights = self._requested[environment]

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from invariants import check_ring
 from recordings import SPACES, dataset, episode
 
 from etude.base import trees
@@ -30,7 +31,7 @@ EXTRAS = {"log_prob": ((), np.dtype(np.float32)), "place": ((2,), np.dtype(np.fl
 def filled(given: Dataset) -> Ring:
     ring = Ring(given.spaces, len(given) + 1, 1, EXTRAS)
     ring.add(to_steps(given.episodes))
-    ring.check()
+    check_ring(ring)
     return ring
 
 

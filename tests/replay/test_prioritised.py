@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invariants import check_ring, check_tree
 from recorded_world import STACKS, VECTOR, World
 
 from etude.base.checks import Stored
@@ -55,7 +56,7 @@ def report(buffer: Buffer, rows, errors, ratios=None) -> None:
 
 def all_priorities(buffer: Buffer) -> dict[int, float]:
     buffer.selector.refresh()
-    buffer.selector.tree.check()
+    check_tree(buffer.selector.tree)
     values = buffer.selector.tree.values(np.arange(buffer.ring.rows))
     return {int(row): float(values[row]) for row in np.flatnonzero(values)}
 
@@ -307,5 +308,5 @@ def test_priorities_and_n_steps_and_frame_stacks_work_together():
         batch = buffer.sample(2, 8)
         buffer.update(batch, batch.reward)
         buffer.trim(45)
-        buffer.ring.check()
+        check_ring(buffer.ring)
     assert set(np.unique(batch.weight)) != {1.0}

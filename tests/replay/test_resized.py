@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invariants import check_ring
 from recorded_world import NESTED, STACKS, VECTOR, World
 from test_ring import LOG_PROB, assert_all_transitions_are_true, random_steps, ring_and_world
 
@@ -24,7 +25,7 @@ def buffer_of(ring, selector=Uniform):
 def restored(buffer, state):
     buffer.check_state(Stored(state, "replay"))
     buffer.restore(deepcopy(state))
-    buffer.ring.check()
+    check_ring(buffer.ring)
     return buffer
 
 
@@ -41,7 +42,7 @@ def test_a_ring_of_another_capacity_holds_the_newest_rows_of_each_column_and_goe
     assert_all_transitions_are_true(other, world, min(ring.limit, other.limit))
     buffer.add(random_steps(world, rng))
     buffer.add(world.step(other.limit))
-    other.check()
+    check_ring(other)
     assert_all_transitions_are_true(other, world)
 
 
@@ -73,7 +74,7 @@ def test_long_episodes_of_a_full_ring_keep_their_rows_in_shorter_columns(spaces,
         assert len(other) == min(96, limit * environments)
         assert_all_transitions_are_true(other, world, min(32, limit * environments // 3))
         other.add(World(spaces, environments, np.random.default_rng(1)).step(3))
-        other.check()
+        check_ring(other)
 
 
 def test_priorities_move_with_their_rows():

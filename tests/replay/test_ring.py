@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invariants import check_ring
 from recorded_world import NESTED, STACKS, VECTOR, World, code_of
 
 from etude.base import trees
@@ -68,7 +69,7 @@ def test_every_transition_is_true_after_random_additions(spaces, stack, seed):
     ring, world = ring_and_world(spaces, stack, rng, p_end=float(rng.choice([0.02, 0.2, 0.7])))
     for _ in range(12):
         ring.add(random_steps(world, rng))
-        ring.check()
+        check_ring(ring)
         assert_all_transitions_are_true(ring, world)
 
 
@@ -97,12 +98,12 @@ def test_every_transition_is_true_after_random_additions_trims_and_restarts(spac
             world.at = [[episode + 1, 0] for episode, _ in world.at]
         else:
             trim(ring, world, int(rng.integers(0, 3 * ring.limit + 3)) if rng.random() < 0.6 else rng.integers(0, 9, 3))
-        ring.check()
+        check_ring(ring)
         assert_all_transitions_are_true(ring, world)
         twin = Ring(spaces, ring.capacity, 3, LOG_PROB, stack)
         assert twin.check_state(Stored(ring.state(), "ring")) == len(ring)
         twin.restore(deepcopy(ring.state()))
-        twin.check()
+        check_ring(twin)
         assert_all_transitions_are_true(twin, world)
 
 
@@ -127,7 +128,7 @@ def test_trimming_frees_what_episodes_ended_with(spaces, stack):
     finals = (ring.observations if stack == 1 else ring.observations.inner).finals
     assert len(finals) == 30
     ring.trim(6)
-    ring.check()
+    check_ring(ring)
     assert len(finals) == 3 * (2 + stack - 1)  # older frames of the oldest stack end with their episodes
 
 
@@ -137,7 +138,7 @@ def test_equal_columns_wrap_around_many_times(spaces, stack):
     ring, world = ring_and_world(spaces, stack, rng, limit=7)
     for times in [1] * 30 + [3] * 10 + [7] * 5:
         ring.add(world.step(times))
-        ring.check()
+        check_ring(ring)
         assert_all_transitions_are_true(ring, world)
     assert ring.full and len(ring) == 21
 
@@ -161,7 +162,7 @@ def test_more_steps_than_the_ring_holds_leave_the_newest():
     ring, world = ring_and_world(STACKS, 3, rng, limit=4)
     ring.add(world.step(2))
     ring.add(world.step(19))
-    ring.check()
+    check_ring(ring)
     assert_all_transitions_are_true(ring, world)
 
 
@@ -172,7 +173,7 @@ def test_a_cleared_ring_starts_anew():
         ring.add(world.step(6))
         assert ring.full
         ring.clear()
-        ring.check()
+        check_ring(ring)
         assert len(ring) == 0 and not ring.full
         world.columns = [[] for _ in world.columns]
     ring.add(world.step(5))
@@ -223,7 +224,7 @@ def test_a_restored_ring_continues_bit_for_bit(spaces, stack):
         for _ in range(6):
             steps = random_steps(world, rng)
             buffer.add(steps), twin.add(steps)
-            twin.ring.check()
+            check_ring(twin.ring)
             one, other = buffer.sample(2, 5), twin.sample(2, 5)
             for name in ("observation", "action", "reward", "discount", "next_observation", "index"):
                 assert_same(getattr(one, name), getattr(other, name))
@@ -275,7 +276,7 @@ def test_wrong_steps_are_refused_with_a_reason():
     with pytest.raises(EtudeError, match=r"in order: \[\[1, 2\]\]"):
         ring.add(changed(truncated=np.array([[False, False, False], [False, False, True]])))
     ring.add(steps)  # nothing was lost
-    ring.check()
+    check_ring(ring)
     assert_all_transitions_are_true(ring, world)
 
 

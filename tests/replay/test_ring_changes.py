@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from invariants import check_ring
 from recorded_world import NESTED, STACKS, VECTOR
 from test_episodes_of_a_ring import random_operation
 from test_ring import LOG_PROB, assert_all_transitions_are_true, random_steps, ring_and_world
@@ -26,7 +27,7 @@ def rebuilt(ring, log):
     twin = Ring(ring.spaces, ring.capacity, ring.environments, LOG_PROB, ring.frame_stack)
     twin.check_state(Stored(state, "ring"))
     twin.restore(state)
-    twin.check()
+    check_ring(twin)
     return twin
 
 

@@ -6,6 +6,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from invariants import check_ring
 from run_makers import DQN_TINY, PPO_TINY, assert_same_weights, tiny
 from run_worlds import Counted
 
@@ -28,7 +29,7 @@ def test_a_run_takes_exactly_the_steps_that_it_was_asked_for(algorithm, steps):
         assert run.step == events[-1].step == steps
         more = run.train(300)
         assert run.step == more.step == steps + 300
-        run.learner.replay.ring.check()
+        check_ring(run.learner.replay.ring)
 
 
 def test_the_count_of_steps_is_that_of_the_episodes_and_of_the_environments():

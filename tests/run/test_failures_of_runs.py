@@ -7,6 +7,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from invariants import check_ring
 from run_makers import DQN_TINY, tiny
 from run_worlds import Counted, Drawing, Failing, HangsAtItsEnd, Large
 
@@ -54,7 +55,7 @@ def test_a_run_goes_on_when_a_worker_is_killed_and_counts_exactly(settings, tmp_
     with tiny(env, **settings) as run:
         events = list(run.steps(400))
         assert run.step == 400 == len(run.learner.replay)
-        run.learner.replay.ring.check()
+        check_ring(run.learner.replay.ring)
     assert (tmp_path / "once").exists()
     assert any("replaced, its open episodes dropped" in message for message in warnings(events))
     told = [event.step for event in events if isinstance(event, Collected)]
@@ -88,7 +89,7 @@ def test_the_environments_own_error_is_shown_and_nothing_of_the_run_is_lost(sett
         notes = warnings(list(again.steps(88)))
         assert again.step == 200
         check_transitions(again)
-        again.learner.replay.ring.check()
+        check_ring(again.learner.replay.ring)
     assert any("could not be replayed" in note for note in notes)
     assert loaded.path.name == "step_000000400.etude"
 

@@ -7,6 +7,7 @@ import dataclasses
 import gymnasium as gym
 import numpy as np
 import pytest
+from invariants import check_ring
 from run_makers import DQN_TINY, tiny
 from run_worlds import Counted
 
@@ -76,7 +77,7 @@ def test_a_simulator_resumes_at_an_episode_boundary_and_says_so(tmp_path):
         ring = again.learner.replay.ring
         kind = ring.kind[ring.locate(np.arange(len(ring)))].reshape(-1, 4)
         np.testing.assert_array_equal(kind[before // 4 - 1] != 0, True)  # nothing joins what was before
-        ring.check()
+        check_ring(ring)
     assert told == ["The open episode of environment 0, 1, 2, 3 could not be replayed; it starts a new episode."]
     assert again.step == 200
 

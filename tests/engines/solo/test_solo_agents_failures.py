@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from invariants import check_ring
 from solo_agents import NotDense, agent_for, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Faulty, Walk
 
@@ -63,7 +64,7 @@ def check_pool(agent, rounds):
     """Every round gave a whole episode of both environments, and every transition is a step of one."""
     ring = pool_of(agent).ring
     assert len(pool_of(agent)) == rounds * 2 * 5
-    ring.check()
+    check_ring(ring)
     batch = pool_of(agent).sample(1, 200)
     now, following = (np.rint(5 * x[0, :, 0]).astype(int) for x in (batch.observation, batch.next_observation))
     assert (following == now + 1).all(), "the first number of an observation tells the time in its episode"
