@@ -2,9 +2,10 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= tensorflow torch jax
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# Tests wait for workers a tenth of their time: one more than there are cores.
+JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
 EXTRAS := $(shell echo $(ENGINES) envs dev | tr ' ' ',')
-TESTS_OF_ENGINES := $(foreach folder,agents runs solo,$(ENGINES:%=test-%-$(folder)))
+TESTS_OF_ENGINES := $(foreach folder,runs agents solo,$(ENGINES:%=test-%-$(folder)))
 CHECKS := pyright completeness mypy structure layers lint
 AS_STRUCTURE := tests/layers/test_structure.py::test_nothing_is_more_than_its_bound
 OTHER_TESTS := test-in-run test-in-others test-in-tuning-rollout test-in-docs-cli
@@ -32,9 +33,9 @@ help:
 train: $(VENV)/.ready-train
 	@$(VENV)/bin/etude train dqn CartPole-v1 --target 475
 
-# A process for each folder and engine, as what XLA compiled stays until a process ends; as many at a time as there are
-# cores, each with one thread of PyTorch's, as threads spin while they wait for one another; each prints its report when
-# it is whole. What JAX compiles for one of them the others read. The longest ones start first, so that all cores are busy
+# A process for each folder and engine, as what XLA compiled stays until a process ends; JOBS of them at a time, each
+# with one thread of PyTorch's, as threads spin while they wait for one another; each prints its report when it is
+# whole. What JAX compiles for one of them the others read. The longest ones start first, so that all cores are busy
 # until the end.
 test: $(VENV)/.ready-test
 	@compiled=$$(mktemp -d); JAX_COMPILATION_CACHE_DIR=$$compiled \

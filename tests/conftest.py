@@ -70,7 +70,8 @@ def compile_fast():
 
     Set before any framework is imported; programs that tests start inherit it.
     """
-    os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_cpu_use_fusion_emitters=false")
+    fast = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
+    os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in fast))
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

@@ -18,8 +18,9 @@ ENDED = 3  # the exit status after a clear error
 DEADLINE = 200  # seconds, after which a run that hangs is killed and its test fails
 
 
-def environment(**more):
-    own = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "XLA_FLAGS")}
+def environment(devices=1, **more):
+    own = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE")}
+    own["XLA_FLAGS"] = f"{own.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={devices}"
     paths = [str(Path(etude.__file__).parents[1]), os.environ.get("PYTHONPATH", "")]
     return {**own, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1", **more}
 
@@ -104,7 +105,7 @@ def test_a_killed_process_ends_the_others_in_one_clear_error_and_the_chief_has_s
 
 def test_the_devices_of_one_process_learn_the_same_weights_in_jax(tmp_path):
     pytest.importorskip("jax")
-    own = environment(XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    own = environment(devices=8, JAX_PLATFORMS="cpu")
     subprocess.run([sys.executable, SCRIPT, "jax", "whole", tmp_path], env=own, check=True, timeout=DEADLINE)
     assert_close(tmp_path / "0.npz", alone("jax"))
 
