@@ -55,6 +55,7 @@ class DreamerV3Config(SequenceConfig):
     horizon: int = 15  # steps that are imagined from every latent state of a batch
     gae_lambda: float = 0.95  # lambda of the returns of what is imagined
     tau: float = 0.02  # Polyak rate of the copy of the critic that it is regularised towards
+    replay_coefficient: float = 0.3  # weight of the critic's loss on returns along the replayed steps
     entropy_coefficient: float = 3e-4  # weight of the actor's entropy against its scaled advantages
     scale_rate: float = 0.01  # rate at which the scale of returns follows their range, 5th to 95th percentile
     free_nats: float = 1.0  # KL divergence below which it is not trained
@@ -69,7 +70,12 @@ class DreamerV3Config(SequenceConfig):
         checks.counts(self, "units", "latents", "classes", "horizon", "bins")
         checks.positive(self, "largest")
         checks.not_negative(
-            self, "entropy_coefficient", "free_nats", "dynamics_coefficient", "representation_coefficient"
+            self,
+            "replay_coefficient",
+            "entropy_coefficient",
+            "free_nats",
+            "dynamics_coefficient",
+            "representation_coefficient",
         )
         if self.classes < 2 or self.bins < 2:
             raise ConfigError(
@@ -244,7 +250,7 @@ class DreamerV3(Agent):
             for name in ("imagined", "action")
         }
         imagined = self.imagine(ops.stop_gradient(x), by_step)
-        return Losses(model=model, **self._losses_of(imagined, weight))
+        return Losses(model=model, **self._losses_of(imagined, weight, batch, mask))
 
     def _model_loss(self, batch: Batch, noise: Any, counted: Any) -> tuple[Any, Loss]:
         """What heads see of all latent states [(L + 1) * B, ...], and the model's loss. counted: [L + 1, B]."""
@@ -315,8 +321,11 @@ class DreamerV3(Agent):
         x, found = ops.split_last(states, (config.units + self.sizes[1], self.sizes[1]))
         return x, ops.reshape(found, (-1, config.latents, config.classes))
 
-    def _losses_of(self, imagined: Imagined, weight: Any) -> dict[str, Loss]:
-        """The losses of actor and critic. weight: [N] of the latent states that imagination starts from."""
+    def _losses_of(self, imagined: Imagined, weight: Any, batch: Batch, mask: Any) -> dict[str, Loss]:
+        """The losses of actor and critic. weight: [N] of the latent states that imagination starts from. mask: [L, B].
+
+        Returns along the replayed steps continue with those that are imagined from the observations after them.
+        """
         config, largest = self.config, self.config.largest
         discount = config.gamma * imagined.goes_on
         found = self.critic(_rows(imagined.seen))
@@ -332,12 +341,20 @@ class DreamerV3(Agent):
         policy, action = self.policy_at(x), _rows(imagined.action)
         log_prob = policy.log_prob(ops.argmax(action) if self.discrete else action)
         gain = ops.stop_gradient(advantage) * log_prob + config.entropy_coefficient * policy.entropy()
-        flat = ops.reshape(returns, (-1,))
-        found = found[: flat.shape[0]]
-        slow = expected_symlog(self.critic_target(x), largest)
-        error = symlog_cross_entropy(flat, found, largest) + symlog_cross_entropy(slow, found, largest)
+        flat, slow = ops.reshape(returns, (-1,)), expected_symlog(self.critic_target(x), largest)
         ordered = ops.sort(flat)
         low, high = (int(share * (ordered.shape[0] - 1)) for share in (0.05, 0.95))
+        reward, step_discount = (ops.swapaxes(part, 0, 1) for part in (batch.reward, batch.discount))
+        followed = ops.concatenate([mask[1:], ops.zeros_like(mask[:1])], 0)
+        ahead = ops.reshape(returns[0], (config.sequence_length + 1, -1))[1:]
+        replayed = ops.reshape(lambda_returns(reward, step_discount, ahead, config.gae_lambda * followed), (-1,))
+        replay_weight = ops.reshape(mask * batch.weight, (-1,))
+        replay_weight = replay_weight / (ops.replica_mean(ops.sum(replay_weight)) + 1e-8)
+        n = replayed.shape[0]
+        goal, slow = ops.concatenate([flat, replayed], 0), ops.concatenate([slow, slow[:n]], 0)
+        found = ops.concatenate([found[: flat.shape[0]], found[:n]], 0)
+        error = symlog_cross_entropy(goal, found, largest) + symlog_cross_entropy(slow, found, largest)
+        critic_weights = ops.concatenate([weights, config.replay_coefficient * replay_weight], 0)
         return {
             "actor": Loss(
                 -ops.sum(weights * gain),
@@ -345,7 +362,7 @@ class DreamerV3(Agent):
                 return_range=ordered[high] - ordered[low],
                 imagined_return=ops.mean(returns[0]),
             ),
-            "critic": Loss(ops.sum(weights * error)),
+            "critic": Loss(ops.sum(critic_weights * error)),
         }
 
     def after_phase(self, read: Callable[[Iterable[str]], Weights], metrics: dict[str, float]) -> Weights:

@@ -37,7 +37,10 @@ OF_ALGORITHMS = {  # further hyperparameters
     "appo": {"gae_lambda": "trace_lambda"},
     "impala": {"gae_lambda": "trace_lambda"},
 }
-ADDED: dict[str, dict[str, Any]] = {"ars": {"squash": True}}  # hyperparameters that were not: what runs did
+ADDED: dict[str, dict[str, Any]] = {  # hyperparameters that were not: what runs did
+    "ars": {"squash": True},
+    "dreamer_v3": {"replay_coefficient": 0.0},
+}
 _PPO = (
     (re.compile(r"(^|\.)penalty\.value$"), r"\1objective.kl_coefficient"),
     (re.compile(r"(^|\.)returns\.value$"), r"\1value_normaliser.moments"),

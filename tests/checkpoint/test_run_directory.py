@@ -307,6 +307,7 @@ def test_hyperparameters_that_an_earlier_version_lacked_say_what_it_did(tmp_path
         for algorithm, held, expected in (
             ("ars", {"sigma": 0.1}, {"sigma": 0.1, "squash": True}),
             ("ars", {"squash": False}, {"squash": False}),
+            ("dreamer_v3", {}, {"replay_coefficient": 0.0}),
             ("es", {"deviation": 0.1}, {"sigma": 0.1}),
         ):
             directory.write_config({"algorithm": algorithm, "config": held})

@@ -139,6 +139,14 @@ def dreamer_v3(given: Numbers, batch: Any) -> Any:
             critic += weight / total * (cross_entropy(found[t], logits) + cross_entropy(slow, logits))
             entropies.append(entropy)
             weight *= discounts[t]
+    replayed = [(i, t, mask[i, t] * float(batch.weight[i])) for i in range(n) for t in reversed(range(length))]
+    for i, t, weight in replayed:
+        goes_on = c.gae_lambda * mask[i, t + 1] if t + 1 < length else 0.0
+        following = (1 - goes_on) * first[(t + 1) * n + i] + (goes_on * last if goes_on else 0.0)
+        last = float(batch.reward[i, t] + batch.discount[i, t] * following)
+        x = starts[i * (length + 1) + t][0]
+        error = cross_entropy(last, of("critic", x)) + cross_entropy(number("critic_target", x), of("critic", x))
+        critic += c.replay_coefficient * weight / sum(row[2] for row in replayed) * error
     ordered, last = sorted(returns), len(returns) - 1
     metrics = {name: x / counted for name, x in metrics.items()}
     weights = {"dynamics": c.dynamics_coefficient, "representation": c.representation_coefficient}
