@@ -226,7 +226,13 @@ class TorchEngine(LaidOutEngine):
             self._update(group, gradient, hyper)
         for name, columns in layout.on_sphere(self._values).items():
             self._values[name].copy_(columns)
-        self._follow(hyper)
+        for target, source, tau, every in self.layout.following:
+            if every is not None and self._step % int(hyper[every]):
+                continue
+            if tau is None:
+                self._values[target].copy_(self._values[source])
+            else:
+                self._values[target].lerp_(self._values[source], hyper[tau])
         return reported
 
     def _update(self, group: str, gradient: torch.Tensor, hyper: dict[str, float]) -> None:
@@ -247,15 +253,6 @@ class TorchEngine(LaidOutEngine):
         weights += change
         for moment, vector in moments.items():
             self._moments[moment][group] = vector
-
-    def _follow(self, hyper: dict[str, float]) -> None:
-        for target, source, tau, every in self.layout.following:
-            if every is not None and self._step % int(hyper[every]):
-                continue
-            if tau is None:
-                self._values[target].copy_(self._values[source])
-            else:
-                self._values[target].lerp_(self._values[source], hyper[tau])
 
     def weights(self, names: Iterable[str] | None = None) -> Weights:
         """These weights by name, or all of them, in NumPy."""

@@ -32,8 +32,8 @@ class Advantages(DiscountedView):
     what follows the last row of an episode or of the ring, with what was remembered after that.
     """
 
-    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any], reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
+    def __init__(self, gamma: float, gae_lambda: float, value: Callable[..., Any]):
+        super().__init__(gamma)
         self.gae_lambda: float = gae_lambda
         self.value: Callable[..., Any] = value
         self._basis: tuple[object, ...] = ()

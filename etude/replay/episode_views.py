@@ -28,8 +28,8 @@ class EpisodeReturns(DiscountedView):
     value: `value(observations [M, ...]) -> [M]`, called once for all truncated episodes (padded to a power of two).
     """
 
-    def __init__(self, gamma: float, value: Callable[[Tree], np.ndarray], reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
+    def __init__(self, gamma: float, value: Callable[[Tree], np.ndarray]):
+        super().__init__(gamma)
         self.value: Callable[[Tree], np.ndarray] = value
 
     def __call__(self, parts: Sequence[Steps], n: int) -> Batch:
@@ -160,8 +160,8 @@ class Triplets(TransitionView):
     rng: the view's own generator, part of its state.
     """
 
-    def __init__(self, gamma: float, rng: np.random.Generator, reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
+    def __init__(self, gamma: float, rng: np.random.Generator):
+        super().__init__(gamma)
         self.rng: np.random.Generator = rng
 
     def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
@@ -227,11 +227,11 @@ class WholeReturns(DiscountedView):
     and gamma**m, or 0 where the episode terminated. `NStep` without a limit, at the price of one pass over the ring.
 
     What was truncated, or is still open, has a return only with the value of its final observation on top:
-    `reward + discount * value(next_observation)`. reward_scale multiplies rewards.
+    `reward + discount * value(next_observation)`.
     """
 
-    def __init__(self, gamma: float, reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
+    def __init__(self, gamma: float):
+        super().__init__(gamma)
         self._basis: tuple[object, ...] = ()
         self._sums = np.zeros(0, np.float32)  # [rows] the discounted rewards from each row on
 
@@ -262,12 +262,12 @@ class WholeReturns(DiscountedView):
         return sums
 
 
-class OneStepAndReturns(WholeReturns):
+class OneStepAndReturns(OneStep, WholeReturns):
     """Transitions with the extra `return`: the discounted sum of the rewards to the end of the episode, with no value
     of what would have followed a truncation."""
 
-    def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
-        batch = OneStep(self.gamma, self.reward_scale)(ring, rows, weight)
+    def __call__(self, ring: Any, rows: np.ndarray, weight: np.ndarray) -> Batch:
+        batch = super().__call__(ring, rows, weight)
         batch.extras["return"] = scaled(self.sums(ring).take(rows), self.reward_scale)
         return batch
 

@@ -30,17 +30,14 @@ from etude.replay.advantages import Advantages, scattered
 from etude.replay.ring import Ring
 from etude.replay.views import DiscountedView
 
-Scale = float | tuple[float, ...]  # of rewards: of all of them, or of those of each agent
-
 
 class MultiAgentTransitions(DiscountedView):
-    """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do. reward_scale multiplies
-    rewards: a number, or one for each agent."""
+    """Transitions over up to n turns of each agent; fewer where it ends or the stored steps do."""
 
-    def __init__(self, gamma: float, n: int = 1, reward_scale: Scale = 1.0):
+    def __init__(self, gamma: float, n: int = 1):
         if n < 1:
             raise ConfigError(f"MultiAgentTransitions: n = {n}; expected at least 1 turn.")
-        super().__init__(gamma, reward_scale)
+        super().__init__(gamma)
         self.n: int = n
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:

@@ -105,8 +105,8 @@ class TokenGroups(TokenSequences):
         (`losses.preferences.group_advantages`). scaled: see there.
     """
 
-    def __init__(self, gamma: float, size: int, scaled: bool = True, reward_scale: float = 1.0):
-        super().__init__(gamma, reward_scale)
+    def __init__(self, gamma: float, size: int, scaled: bool = True):
+        super().__init__(gamma)
         self.size, self.scaled = size, scaled
 
     def __call__(self, ring: Any, rows: np.ndarray, weight: np.ndarray) -> Batch:

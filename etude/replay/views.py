@@ -50,11 +50,11 @@ class RingView(Protocol):
 
 
 class DiscountedView(Stateless):
-    """The base of views with a discount factor. reward_scale: multiplies rewards; of several agents, one for each."""
+    """The base of views with a discount factor."""
 
-    def __init__(self, gamma: float, reward_scale: Any = 1.0):
+    def __init__(self, gamma: float):
         self.gamma: float = gamma
-        self.reward_scale: Any = reward_scale
+        self.reward_scale: Any = 1.0  # multiplies rewards; of several agents, one for each
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present gamma."""
@@ -108,7 +108,7 @@ class AroundView:
 
 
 class OneStep(TransitionView):
-    """Transitions (s, a, r, s'). reward_scale multiplies rewards."""
+    """Transitions (s, a, r, s')."""
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
         reward, kind = ring.outcome(rows)
@@ -132,13 +132,13 @@ class NStep(TransitionView):
     """Transitions over up to n steps: the discounted sum of m rewards, the observation m steps later, and gamma**m.
 
     m is n, or less where the episode ends or the stored steps do (the head acts as a truncation).
-    Sutton & Barto 2018, section 7.1. reward_scale multiplies rewards.
+    Sutton & Barto 2018, section 7.1.
     """
 
-    def __init__(self, gamma: float, n: int, reward_scale: float = 1.0):
+    def __init__(self, gamma: float, n: int):
         if n < 1:
             raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
-        super().__init__(gamma, reward_scale)
+        super().__init__(gamma)
         self.n: int = n
 
     def __call__(self, ring: RingView, rows: np.ndarray, weight: np.ndarray) -> Batch:
@@ -196,13 +196,13 @@ class Sequences(TransitionView):
     observation.
     """
 
-    def __init__(self, gamma: float, length: int, burn_in: int = 0, reward_scale: float = 1.0):
+    def __init__(self, gamma: float, length: int, burn_in: int = 0):
         if length < 1 or not 0 <= burn_in < length:
             raise ConfigError(
                 f"Sequences: length = {length}, burn_in = {burn_in}; expected at least 1 step, of which fewer than all "
                 "are for burn-in."
             )
-        super().__init__(gamma, reward_scale)
+        super().__init__(gamma)
         self.length: int = length
         self.burn_in: int = burn_in
 

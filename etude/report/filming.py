@@ -9,8 +9,9 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,48 +56,44 @@ def write_video(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.
 
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = temporary_beside(path)
-    writer, count, shape = None, 0, None
     try:
-        for frame in frames:
-            picture = _checked(frame, count, shape)
-            if writer is None:
-                shape = picture.shape
-                size = (shape[1], shape[0])
-                output = {"ffmpeg_log_level": "error", "output_params": ["-f", "mp4"]}
-                writer = write_frames(str(partial), size, fps=fps, macro_block_size=2, **output)
-                with warnings.catch_warnings():
-                    # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
-                    warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
-                    writer.send(None)
-            writer.send(picture)
-            count += 1
+        pictures = _pictures(frames, "video")
+        first = next(pictures)
+        size = (first.shape[1], first.shape[0])
+        output = {"ffmpeg_log_level": "error", "output_params": ["-f", "mp4"]}
+        with closing(write_frames(str(partial), size, fps=fps, macro_block_size=2, **output)) as writer:
+            with warnings.catch_warnings():
+                # JAX warns of every fork, also of one that turns into ffmpeg at once and is safe.
+                warnings.filterwarnings("ignore", message=r"os\.fork\(\) was called", category=RuntimeWarning)
+                writer.send(None)
+            count = 0
+            for picture in chain([first], pictures):
+                writer.send(picture)
+                count += 1
     except BaseException:
-        _stop(writer)
         partial.unlink(missing_ok=True)
         raise
-    _stop(writer)
-    if not count:
-        raise ConfigError("There is no frame to make a video of. Does the environment render with 'rgb_array'?")
     os.replace(partial, path)
     return count
 
 
-def _stop(writer: Generator[object, np.ndarray | None, None] | None) -> None:
-    if writer is not None:
-        writer.close()
-
-
-def _checked(frame: np.ndarray, count: int, shape: tuple[int, ...] | None) -> np.ndarray:
-    """A frame with even height and width (H.264 needs that), or a message that says what is wrong with it."""
-    given = f"{type(frame).__name__} {getattr(frame, 'shape', '')} {getattr(frame, 'dtype', '')}".strip()
-    if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
-        raise ConfigError(
-            f"Frame {count} is {given}; a video needs RGB arrays of shape [height, width, 3] and dtype uint8."
-        )
-    even = np.ascontiguousarray(frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2])
-    if shape is not None and even.shape != shape:
-        raise ConfigError(f"Frame {count} is {given}, the first was {shape}; all frames of a video have one size.")
-    return even
+def _pictures(frames: Iterable[np.ndarray], film: str) -> Iterator[np.ndarray]:
+    """Frames with even height and width (H.264 needs that), all of one size. Raises ConfigError with what is wrong with
+    one, and where there is none. film: what is made of them."""
+    shape = None
+    for count, frame in enumerate(frames):
+        given = f"{type(frame).__name__} {getattr(frame, 'shape', '')} {getattr(frame, 'dtype', '')}".strip()
+        if not isinstance(frame, np.ndarray) or frame.ndim != 3 or frame.shape[2] != 3 or frame.dtype != np.uint8:
+            raise ConfigError(
+                f"Frame {count} is {given}; a video needs RGB arrays of shape [height, width, 3] and dtype uint8."
+            )
+        even = np.ascontiguousarray(frame[: frame.shape[0] // 2 * 2, : frame.shape[1] // 2 * 2])
+        if shape is not None and even.shape != shape:
+            raise ConfigError(f"Frame {count} is {given}, the first was {shape}; all frames of a video have one size.")
+        shape = even.shape
+        yield even
+    if shape is None:
+        raise ConfigError(f"There is no frame to make a {film} of. Does the environment render with 'rgb_array'?")
 
 
 def write_film(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0) -> int:
@@ -126,17 +123,10 @@ def write_gif(frames: Iterable[np.ndarray], path: str | Path, fps: float = 30.0)
     """Write RGB frames [H, W, 3] uint8 to a gif that repeats; returns how many there were. See `write_video`."""
     from PIL import Image
 
-    pictures: list[np.ndarray] = []
-    path, shape = Path(path), None
-    for frame in frames:
-        pictures.append(_checked(frame, len(pictures), shape))
-        shape = pictures[0].shape
-    if not pictures:
-        raise ConfigError("There is no frame to make a gif of. Does the environment render with 'rgb_array'?")
-    first, *others = map(Image.fromarray, pictures)
-    with replacing(path) as file:
+    first, *others = map(Image.fromarray, _pictures(frames, "gif"))
+    with replacing(Path(path)) as file:
         first.save(file, "GIF", save_all=True, append_images=others, duration=1000 / fps, loop=0)
-    return len(pictures)
+    return 1 + len(others)
 
 
 LONGEST = 10_000  # characters of a sample that are reported

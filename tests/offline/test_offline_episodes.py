@@ -62,17 +62,23 @@ def test_monte_carlo_returns_bootstrap_from_the_true_final_observation_of_a_trun
     np.testing.assert_allclose(found.extras["return"][0, 7], 300 + 0.5 * 3001)  # truncated at (3, 1)
 
 
+def doubled(view):
+    """A view that doubles rewards."""
+    view.reward_scale = 2.0
+    return view
+
+
 @pytest.mark.parametrize("capacity", [11, 7])
 def test_whole_returns_are_n_step_returns_without_a_limit(capacity):
     """Also in a ring that has overwritten the first rows, and after gamma or the rows have changed."""
     given = dataset("discrete")
-    ring, whole = Ring(given.spaces, capacity, 1, EXTRAS), WholeReturns(0.5, reward_scale=2.0)
+    ring, whole = Ring(given.spaces, capacity, 1, EXTRAS), doubled(WholeReturns(0.5))
     for episodes in (given.episodes[:2], given.episodes):
         ring.add(to_steps(episodes))
         for gamma in (0.5, 0.9):
             whole.adjust({"gamma": gamma})
             rows = ring.locate(np.arange(len(ring)))[None]
-            mine, theirs = (view(ring, rows, np.ones(rows.shape)) for view in (whole, NStep(gamma, 50, 2.0)))
+            mine, theirs = (view(ring, rows, np.ones(rows.shape)) for view in (whole, doubled(NStep(gamma, 50))))
             np.testing.assert_allclose(mine.reward, theirs.reward, rtol=1e-6)
             np.testing.assert_allclose(mine.discount, theirs.discount, rtol=1e-6)
             np.testing.assert_array_equal(mine.next_observation, theirs.next_observation)
@@ -82,12 +88,12 @@ def test_whole_returns_are_n_step_returns_without_a_limit(capacity):
 def test_transitions_come_with_the_return_that_was_recorded_from_each_on():
     ring = filled(dataset("box"))
     rows = ring.locate(np.arange(len(ring)))[None]
-    view, weight = OneStepAndReturns(0.5, reward_scale=2.0), np.ones(rows.shape)
+    view, weight = doubled(OneStepAndReturns(0.5)), np.ones(rows.shape)
     for gamma in (0.5, 0.9):
         view.adjust({"gamma": gamma})
         found = view(ring, rows, weight)
-        np.testing.assert_allclose(found.extras["return"], WholeReturns(gamma, 2.0)(ring, rows, weight).reward)
-        expected = OneStep(gamma, 2.0)(ring, rows, weight)
+        np.testing.assert_allclose(found.extras["return"], doubled(WholeReturns(gamma))(ring, rows, weight).reward)
+        expected = doubled(OneStep(gamma))(ring, rows, weight)
         np.testing.assert_array_equal(found.reward, expected.reward)
         np.testing.assert_array_equal(found.discount, expected.discount)
         np.testing.assert_array_equal(found.next_observation, expected.next_observation)

@@ -23,7 +23,8 @@ KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), 
 def test_n_step_transitions_are_true_after_random_operations(spaces, stack, seed):
     rng = np.random.default_rng(seed)
     ring, world = ring_and_world(spaces, stack, rng, p_end=float(rng.choice([0.02, 0.2, 0.7])))
-    view = NStep(0.9, int(rng.integers(1, 6)), reward_scale=2.0)
+    view = NStep(0.9, int(rng.integers(1, 6)))
+    view.reward_scale = 2.0
     for _ in range(12):
         ring = random_operation(ring, world, rng)
         rows = ring.locate(np.arange(len(ring)))
@@ -44,7 +45,8 @@ def test_each_agent_has_its_own_sum_of_rewards(n, seed):
     rng = np.random.default_rng(seed)
     world, ring = World(VECTOR, 3, rng), Ring(VECTOR, 24, 3, LOG_PROB, reward_shape=(2,))
     one = Ring(VECTOR, 24, 3, LOG_PROB)
-    view = OneStep(0.9, 2.0) if n == 1 else NStep(0.9, n, 2.0)
+    view = OneStep(0.9) if n == 1 else NStep(0.9, n)
+    view.reward_scale = 2.0
     for _ in range(6):
         steps = random_steps(world, rng)
         one.add(steps)

@@ -29,7 +29,8 @@ def test_runs_are_true_after_random_operations(spaces, stack, seed):
     rng = np.random.default_rng(seed)
     ring, world = ring_and_world(spaces, stack, rng, p_end=float(rng.choice([0.02, 0.2, 0.7])))
     length = int(rng.integers(1, 7))
-    view = Sequences(0.9, length, int(rng.integers(0, length)), reward_scale=2.0)
+    view = Sequences(0.9, length, int(rng.integers(0, length)))
+    view.reward_scale = 2.0
     for _ in range(10):
         ring = random_operation(ring, world, rng)
         if not len(ring):

@@ -31,7 +31,8 @@ def times_of(batch) -> list[tuple]:
 def test_triplets_are_true_after_random_operations(spaces, stack, seed):
     rng = np.random.default_rng(seed)
     ring, world = ring_and_world(spaces, stack, rng, p_end=float(rng.choice([0.02, 0.2, 0.7])))
-    view = Triplets(0.9, generator(seed), reward_scale=2.0)
+    view = Triplets(0.9, generator(seed))
+    view.reward_scale = 2.0
     for _ in range(10):
         ring = random_operation(ring, world, rng)
         stored = Stored(world, ring.limit)

@@ -128,7 +128,8 @@ def test_discounted_returns_in_numpy_equal_the_plain_recursion(length):
 def test_n_step_transitions_equal_the_plain_python_record(spaces, stack, seed):
     rng = np.random.default_rng(seed)
     ring, world = ring_and_world(spaces, stack, rng)
-    view = NStep(0.9, int(rng.integers(1, 6)), reward_scale=2.0)
+    view = NStep(0.9, int(rng.integers(1, 6)))
+    view.reward_scale = 2.0
     for _ in range(10):
         ring.add(random_steps(world, rng))
         rows = ring.locate(np.arange(len(ring)))
@@ -162,7 +163,8 @@ def test_advantages_equal_the_plain_python_record(spaces, stack, seed):
         calls.append(len(code_of(observations)))
         return np.array([value_of(code) for code in code_of(observations)], np.float32)
 
-    view = Advantages(0.9, 0.8, value, reward_scale=0.5)
+    view = Advantages(0.9, 0.8, value)
+    view.reward_scale = 0.5
     for turn in range(6):
         ring.add(random_steps(world, rng))
         rows = ring.locate(rng.permutation(len(ring)))
