@@ -205,7 +205,7 @@ def _draw_curves(axes: Any, lines: Sequence[Line], names: Names, band: Band, sta
             faint = min(0.25, 5 / len(curves))
             axes.add_collection(LineCollection(_points(curves), linewidths=0.7, colors=colour, alpha=faint))
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
-        axes.plot(steps, centre, color=colour, label=label, marker="." if len(steps) == 1 else None)
+        axes.plot(steps, centre, color=colour, label=label, marker="." if np.isfinite(centre).sum() == 1 else None)
     if grey:
         centres = [aggregate([run.curve() for run in line.runs], "range", statistic)[:2] for line in grey]
         look: Any = {"colors": GREY, "alpha": min(0.4, 20 / len(grey)), "label": names[grey[0].key][1]}

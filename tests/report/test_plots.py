@@ -54,6 +54,16 @@ def test_a_panel_below_has_the_hyperparameters_that_rules_have_changed(tmp_path)
     assert not read_run(tmp_path, "train/batch_size").adjusted
 
 
+def test_the_only_number_of_a_configuration_is_a_point_also_where_nan_follows():
+    wide, alone = (
+        series([100, 200, 300], [1.0, 2.0, 3.0], [1, 1, 1]),
+        series([100, 200, 300], [4.0, np.nan, np.nan], [1] * 3),
+    )
+    figure = draw_runs([wide, dataclasses.replace(alone, algorithm="ppo")])
+    looks = {line.get_label(): line.get_marker() for line in figure.axes[0].lines}
+    assert looks == {"dqn": "None", "ppo": "."}
+
+
 def test_smoothing_weighs_every_episode_the_same():
     run = series(np.arange(1.0, 41.0), [1.0, 4.0] * 20, [3.0, 1.0] * 20)  # a twentieth of 40 intervals: two
     smooth = run.smoothed()
