@@ -9,6 +9,7 @@ Fragments do not step environments themselves, so that a pool can interleave sev
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -26,6 +27,7 @@ from etude.rollout.collector import ROWS, SHORTEST, Collector, EndedEpisode, Row
 from etude.rollout.state import Ahead, answers, notes, pack, unpack
 
 MakeRows = Callable[[Template, int, int], Rows]
+LONG = 10_000  # steps of an episode, after which a user is told what waits for its end
 Outcome = tuple[Tree, np.ndarray, np.ndarray, np.ndarray, dict[int, Any]]  # what `Environments.step` returns
 
 
@@ -262,8 +264,14 @@ class EpisodeAssembly:
         """Copy the rows of a fragment. What precedes a lost episode of an environment is dropped."""
         for group in self._groups_at(played.positions):
             group.add(played)
-        self.time += int(played.lengths.max())
+        before, self.time = self.time, self.time + int(played.lengths.max())
         self.unfinished = played.unfinished
+        if self.unfinished and before < LONG <= self.time:
+            warnings.warn(
+                f"An episode has not ended in {self.time:,} steps, and whole episodes are collected here. If none ends, "
+                "give the environment a time limit: gymnasium.wrappers.TimeLimit(env, 1_000).",
+                stacklevel=2,
+            )
         self.drop(played.lost)
 
     def drop(self, positions: tuple[int, ...]) -> None:

@@ -96,3 +96,27 @@ def test_games_are_recorded_as_a_run_preprocesses_them():
     pytest.importorskip("ale_py")
     env = etude.Environment("ALE/Pong-v5", args={"max_num_frames_per_episode": 200})
     assert record(env, 1).source.observation.shape == (4, 84, 84)
+
+
+class Endless(gym.Env):
+    """Ends after 300 steps, which is long where 100 are."""
+
+    observation_space, action_space = gym.spaces.Box(0, 1, (1,), np.float32), gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        self.time = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.time += 1
+        return np.zeros(1, np.float32), 1.0, self.time == 300, False, {}
+
+
+def test_who_waits_for_the_end_of_a_long_episode_is_told_once(monkeypatch):
+    monkeypatch.setattr("etude.rollout.fragments.LONG", 100)
+    with pytest.warns(UserWarning, match="has not ended in .*TimeLimit") as told:
+        assert record(Endless, 1).returns == [300]
+    assert len(told) == 1
+    with pytest.warns(UserWarning, match="has not ended in .*TimeLimit"):
+        with etude.Run("reinforce", Endless, environments=1, workers=1, engine="torch") as run:
+            run.train(300)
