@@ -134,11 +134,11 @@ class PETS(Agent):
         state, action = self.state(batch.observation), ops.clip(batch.action, -1.0, 1.0)
         change = self.state(batch.next_observation) - state
         target = ops.concatenate([change, ops.expand_dims(batch.reward, -1)], -1)
-        mean, log_variance, end = self.predict(state, action)
-        error = ops.square(mean - target)
+        drawn = ops.swapaxes(noise["share"], 0, 1)  # [E, B]
+        mean, log_variance, end = self.predict(state, action)  # of a model that is known without E
+        error = ops.square(mean - target) + ops.expand_dims(ops.zeros_like(drawn), -1)
         likelihood = ops.sum(ops.exp(-log_variance) * error + log_variance, -1)  # [E, B]
-        ending = binary_cross_entropy(end, ops.cast(batch.discount <= 0, "float32"))
-        drawn = ops.swapaxes(noise["share"], 0, 1)
+        ending = binary_cross_entropy(end, ops.cast(batch.discount <= 0, "float32")) + ops.zeros_like(drawn)
         weight = 2.0 * batch.weight * ops.cast(drawn > 0, "float32")
         bounds = ops.sum(self.model["most"]()) - ops.sum(self.model["least"]())
         loss = ops.mean(weight * (likelihood + ending)) + BOUND_COEFFICIENT * bounds

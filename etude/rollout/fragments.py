@@ -268,8 +268,8 @@ class EpisodeAssembly:
         self.unfinished = played.unfinished
         if self.unfinished and before < LONG <= self.time:
             warnings.warn(
-                f"An episode has not ended in {self.time:,} steps, and whole episodes are collected. If none ends, give "
-                " the environment a time limit: gymnasium.wrappers.TimeLimit(env, 1_000).",
+                f"An episode has not ended in {self.time:,} steps, and whole episodes are collected here. Where none "
+                "ends, give the environment a time limit: gymnasium.wrappers.TimeLimit(env, 1_000).",
                 stacklevel=2,
             )
         self.drop(played.lost)

@@ -117,6 +117,6 @@ def test_who_waits_for_the_end_of_a_long_episode_is_told_once(monkeypatch):
     with pytest.warns(UserWarning, match="has not ended in .*TimeLimit") as told:
         assert record(Endless, 1).returns == [300]
     assert len(told) == 1
-    with etude.Run("reinforce", Endless, environments=1, workers=1, engine="torch") as run:
-        with pytest.warns(UserWarning, match="has not ended in .*TimeLimit"):
-            run.train(300)
+    run = etude.Run("reinforce", Endless, environments=1, workers=1, engine="torch")
+    with run, pytest.warns(UserWarning, match="has not ended in .*TimeLimit"):
+        run.train(300)
