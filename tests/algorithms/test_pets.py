@@ -7,7 +7,7 @@ import pytest
 from gymnasium.spaces import Box
 
 import etude
-from etude import Mlp
+from etude import Mlp, ops
 from etude.algorithms import PETS, PETSConfig
 from etude.base.errors import ConfigError, SpaceError
 from etude.base.spaces import Spaces
@@ -115,3 +115,26 @@ def test_networks_without_a_state_for_each_model_are_refused(network):
 def test_images_are_refused_with_what_to_take():
     with pytest.raises(SpaceError, match="Take td_mpc2 or dreamer_v3"):
         NumpyEngine(PETS(CONFIG), Spaces(Box(0, 255, (16, 16, 3), np.uint8), SPACES.action))
+
+
+class Still(PETS):
+    """A known model, of a world in which nothing happens, with variances of 1."""
+
+    def predict(self, state, action):
+        zero = ops.zeros_like(ops.concatenate([state, action], -1))
+        return zero, zero, zero[..., 0] - 20.0
+
+
+@pytest.mark.parametrize("engine", ["torch", "jax"])
+def test_a_known_model_is_compared_with_what_happens_while_a_run_trains(engine):
+    config = dataclasses.replace(
+        CONFIG, horizon=2, n_plans=8, n_elites=2, iterations=1, batch_size=16, learning_starts=20
+    )
+    found = []
+    with etude.Run(Still(config), "Pendulum-v1", seed=1, engine=engine) as run:
+        run.train(
+            30, [lambda event: found.append(event.metrics) if isinstance(event, etude.base.events.Learned) else 0]
+        )
+    assert found
+    for metrics in found:  # 3 numbers of the state and the reward, each with a likelihood of its squared error
+        assert metrics["negative_log_likelihood"] == pytest.approx(4 * metrics["prediction_error"], rel=1e-5)
