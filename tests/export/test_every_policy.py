@@ -27,8 +27,9 @@ def conversion(spaces):
 
 
 @pytest.mark.parametrize("case", SOME.values(), ids=lambda case: case.name)
-def test_programs_compute_what_the_policy_does(case):
+def test_programs_compute_what_the_policy_does(case, monkeypatch):
     pytest.importorskip("onnxruntime")
+    monkeypatch.setattr(onnx_file, "CHECKED", 100)
     engine, each = NumpyEngine(case.agent(), case.spaces), case.spaces.agents or {"": case.spaces}
     translation = SimpleNamespace(conversions={n: conversion(own) for n, own in each.items()}, frames=1, frame=None)
     for name in each:

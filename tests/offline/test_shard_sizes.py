@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from recordings import SPACES, each_format, episode
+from recordings import SPACES, each_format
 
 from etude.base.data import Episode
 from etude.base.spaces import Box, Spaces
@@ -37,10 +37,10 @@ def test_shards_end_within_five_percent_of_their_size(tmp_path, form):
     spaces, rng = SPACES["box"], np.random.default_rng(0)
     size, episodes = {"parquet": (2**19, 100), "hdf5": (2**21, 250)}.get(form, (2**20, 80))
     with Writer(tmp_path, form, max_bytes=size, spaces=spaces) as writer:
-        for i in range(episodes):
-            each = episode(i, 500, spaces)
-            noise = rng.normal(size=each.observation.shape).astype(np.float32)
-            writer.write([Episode(noise, each.action, noise[1:, 0], True, False, {"log_prob": noise[1:, 1]})])
+        for _ in range(episodes):
+            noise = rng.normal(size=(501, *spaces.observation.shape)).astype(np.float32)
+            action = rng.uniform(spaces.action.low, spaces.action.high, (500, 2)).astype(np.float32)
+            writer.write([Episode(noise, action, noise[1:, 0], True, False, {"log_prob": noise[1:, 1]})])
     sizes = [size_of(path) for path in sorted(tmp_path.iterdir())][:-1]
     assert len(sizes) > 1 and all(0.95 * size <= each <= 1.05 * size for each in sizes), sizes
 
