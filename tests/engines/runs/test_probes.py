@@ -46,7 +46,7 @@ EPOCHS = {"rollout_length": 50, "minibatch_size": 100, "epochs": 10}
 @dataclass(frozen=True)
 class Learner:
     """An algorithm that is to find values: after `steps` environment steps, to within `exactly`, a share. `Sides` needs
-    fewer, `steps_on_sides`."""
+    fewer, `steps_on_sides`, and `Forever`, where nothing is to be explored, half of them."""
 
     algorithm: str
     config: Any
@@ -57,7 +57,7 @@ class Learner:
     environments: int = 4
 
     def steps_on(self, probe: Any) -> int:
-        return self.steps_on_sides if probe is Sides else self.steps
+        return {Sides: self.steps_on_sides, Forever: self.steps // 2}.get(probe, self.steps)
 
 
 def continuous_control(algorithm: str, config: Any) -> Learner:
