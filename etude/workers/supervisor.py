@@ -143,7 +143,7 @@ class WorkerSupervisor:
                 self.close()
                 raise EnvironmentFault(
                     f"{worker} failed {worker.failures} times in a row; the last time it {failure.reason}. Look at "
-                    f"what its environments do, or allow more restarts in the pool's options.{failure.indented}"
+                    f"what its environments do: without workers, this process steps them.{failure.indented}"
                 )
             text = f"{worker} {failure.reason}; replaced, {worker.loss}.{failure.indented}"
             self.warnings.append(WorkerWarning.of(text, worker.number, tuple(worker.columns), failure.reason))
