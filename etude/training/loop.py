@@ -11,7 +11,7 @@ import numpy as np
 
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps, WorkerWarning
-from etude.base.errors import CallbackError, EnvironmentFault, EtudeError, NumericalError, ReplicaError
+from etude.base.errors import CallbackError, ConfigError, EnvironmentFault, EtudeError, NumericalError, ReplicaError
 from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, Learned, Saved, Warned, WorkerReplaced
 from etude.base.spaces import Spaces
 from etude.engines.divergence import Divergence
@@ -126,7 +126,10 @@ class Collection:
 
         step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
         """
-        assert self.rollout is not None
+        if self.rollout is None:
+            raise ConfigError(
+                "The run was closed while it trains. To end it from a callback, call run.stop(); close it after that."
+            )
         self._step, self._whole_episodes = step, request.steps is None
         try:
             parts: tuple[CollectedSteps, ...]

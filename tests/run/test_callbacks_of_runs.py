@@ -147,6 +147,11 @@ def test_a_callback_stops_the_run():
     assert (finished.reason, finished.step) == ("interrupted", 40)
 
 
+def test_a_callback_that_closes_the_run_is_told_how_to_stop_it():
+    with tiny() as run, pytest.raises(ConfigError, match=r"closed while it trains.*run\.stop\(\)"):
+        run.train(400, lambda event: run.close())
+
+
 @pytest.mark.parametrize("settings", PLACES, ids=NAMES)
 def test_what_a_callback_raises_is_one_clear_error_and_the_run_is_saved(settings, tmp_path):
     class Broken(etude.Callback):
