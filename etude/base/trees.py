@@ -6,7 +6,7 @@ through the functions below and nowhere else. Dict keys are visited in sorted or
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,12 @@ def items(tree: Tree, prefix: str = "") -> Iterator[tuple[str, Any]]:
 def leaves(tree: Tree) -> list[Any]:
     """The leaves of a tree, in the order of `items`."""
     return [leaf for _, leaf in items(tree)]
+
+
+def from_items(structure: Tree, leaves: Mapping[str, Any]) -> Tree:
+    """The tree of this structure whose leaves have the paths of `items`."""
+    found = iter([leaves[path] for path, _ in items(structure)])
+    return map(lambda _: next(found), structure)
 
 
 def rows(tree: Tree, index: Any) -> Tree:

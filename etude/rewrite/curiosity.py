@@ -7,7 +7,6 @@ E3B: exploration via elliptical episodic bonuses. Henaff et al. 2022, arXiv:2210
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -208,13 +207,9 @@ class _IntrinsicReward(Rewriter):
         if self._moments is not None:
             self._moments.restore(state["moments"])
         restore_generator(self._generator, state["generator"])
-        self._waiting = {name: _tree(tree, state["waiting"][name]) for name, tree in self._none().items()}
+        for name, tree in self._none().items():
+            self._waiting[name] = trees.map(np.array, trees.from_items(tree, state["waiting"][name]))
         self._metrics = dict(state["metrics"])
-
-
-def _tree(structure: Tree, leaves: Mapping[str, np.ndarray]) -> Tree:
-    found = iter([np.array(leaves[path]) for path, _ in trees.items(structure)])
-    return trees.map(lambda _: next(found), structure)
 
 
 def _batch(rows: dict[str, Tree]) -> Batch:

@@ -221,14 +221,10 @@ def plain_steps(parts: Iterable[Steps]) -> list[dict[str, Any]]:
 
 def steps_of(plain: Iterable[dict[str, Any]], spaces: Spaces) -> tuple[Steps, ...]:
     """What `plain_steps` was given."""
-    structure = zeros(spaces.observation)
-    paths, found = [path for path, _ in trees.items(structure)], []
+    structure, found = zeros(spaces.observation), []
     for part in plain:
-        values = {**part, "episodes": ends_of(part["episodes"])}
-        for name in _TREES:
-            leaves = iter([part[name][path] for path in paths])
-            values[name] = trees.map(lambda _, leaves=leaves: next(leaves), structure)
-        found.append(Steps(**values))
+        read = {name: trees.from_items(structure, part[name]) for name in _TREES}
+        found.append(Steps(**{**part, **read, "episodes": ends_of(part["episodes"])}))
     return tuple(found)
 
 
