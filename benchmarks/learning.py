@@ -97,6 +97,7 @@ TABLE = (
     Row("sac", "MountainCarContinuous-v0", 90),
     Row("apex_ddpg", "Pendulum-v1", -200),
     Row("recurrent_ppo", WITHOUT_VELOCITIES, 475),
+    Row("dreamer_v3", "CartPole-v1", 475),
     Row("dreamer_v3", WITHOUT_VELOCITIES, 475),
     Row("r2d2", WITHOUT_VELOCITIES, 475),
     Row("gail", "CartPole-v1", 475),
