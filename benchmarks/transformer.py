@@ -100,9 +100,9 @@ def step() -> dict:
         def __init__(self, inner):
             self.inner = inner
 
-        def learn(self, *given):
+        def __call__(self, *given):
             self.given = given
-            return self.inner.learn(*given)
+            return self.inner(*given)
 
     setup = {"engine": "torch", "device": "cpu", "environments": 8, "seed": 1}
     with etude.Run("recurrent_ppo", ENVIRONMENT, config=config_for_cart_pole(), **setup) as run:

@@ -74,7 +74,8 @@ def record(
         actor, explorer = run.actor(explore), run.exploring(count, explore)
     explorer = None if explorer is None else with_log_prob(explorer)
     if run is None:
-        made = examine((env if isinstance(env, Environment) else Environment(env)).configured()).environment
+        given = Environment(env) if isinstance(env, str) else env
+        made = examine(given.configured() if isinstance(given, Environment) else given).environment
     else:
         made = run.policy.check_environment(env)
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))

@@ -52,10 +52,10 @@ class OneStepOfGradient:
     def __init__(self, run):
         self.run, self.inner, self.kept = run, run.learner.gradients, []
 
-    def learn(self, batches, hyper, done):
+    def __call__(self, batches, hyper, done):
         ring = self.run.learner.replay.ring
         self.kept.append((batches, self.run.engine.weights(), ring.extras["recurrent_state"].copy()))
-        return self.inner.learn(batches, hyper, done)
+        return self.inner(batches, hyper, done)
 
 
 WORLDS = {
@@ -125,9 +125,9 @@ class Kept:
     def __init__(self, run):
         self.run, self.inner, self.kept = run, run.learner.gradients, []
 
-    def learn(self, batches, hyper, done):
+    def __call__(self, batches, hyper, done):
         self.kept.append((batches, self.run.engine.weights()))
-        return self.inner.learn(batches, hyper, done)
+        return self.inner(batches, hyper, done)
 
 
 def batches_of(kind, network, engine_name):

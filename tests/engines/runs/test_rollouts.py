@@ -56,9 +56,9 @@ class Watched:
         self._inner, self.batches = run.learner.gradients, []
         run.learner.gradients = self
 
-    def learn(self, batches, hyper, done):
+    def __call__(self, batches, hyper, done):
         self.batches.append(batches)
-        return self._inner.learn(batches, hyper, done)
+        return self._inner(batches, hyper, done)
 
 
 @pytest.mark.parametrize("size", [64, 8, 2, 1])

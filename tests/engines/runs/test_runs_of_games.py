@@ -25,9 +25,9 @@ class Kept:
     def __init__(self, run):
         self.inner, self.engine, self.kept = run.learner.gradients, run.engine, []
 
-    def learn(self, batches, hyper, done):
+    def __call__(self, batches, hyper, done):
         self.kept.append((batches, self.engine.weights()))
-        return self.inner.learn(batches, hyper, done)
+        return self.inner(batches, hyper, done)
 
 
 class Countdown(gym.Env):
