@@ -93,6 +93,13 @@ def test_networks_whose_losses_draw_no_noise_refuse_dropout():
         Recurrent(Mlp(batch_renorm=True))
 
 
+@pytest.mark.parametrize("groups", [(8, 8), ((8,), "88"), ((8,), (4, 3)), ((8,),), ((8,), (9, -1))])
+def test_groups_that_do_not_divide_each_hidden_layer_are_refused(groups):
+    with pytest.raises(ConfigError, match=r"Mlp: norm_groups = .* expected for each hidden layer \(\) or numbers"):
+        Mlp((8, 8), layer_norm=True, norm_groups=groups)
+    assert Mlp((8, 8), layer_norm=True, norm_groups=((), (4, 4))).norm_groups == ((), (4, 4))
+
+
 def test_crossq_renormalises_whatever_spec_it_is_given_and_refuses_dropout():
     config = CrossQConfig(network=ActorCritic(Mlp(), Mlp((8,))))
     assert config.actor_network.batch_renorm and config.critic_network == Mlp((8,), batch_renorm=True)
