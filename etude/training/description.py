@@ -127,6 +127,11 @@ class Environment:
         return configured(env, args, wrappers, 1 if frame_stack is None else frame_stack)
 
 
+def environment_source(env: Any) -> Any:
+    """What environments are made from: what an `Environment` configures, any other `env` as it is."""
+    return env.configured() if isinstance(env, Environment) else env
+
+
 BY_ITSELF = ("seed", "engine", "environments", "workers")  # fields of Execution that are arguments of `Run`, too
 OF_ENVIRONMENT = {"env_args": "args", "wrappers": "wrappers", "frame_stack": "frame_stack"}
 TRAIN_ONLY = "train_only"  # of Policies

@@ -21,7 +21,7 @@ from etude.envs.make import RandomActions, declared_limit, examine, make_single
 from etude.envs.observations import Mismatch
 from etude.envs.registry import resolve
 from etude.offline import Builder, Dataset
-from etude.training.description import Environment
+from etude.training.description import environment_source
 
 
 @dataclass
@@ -59,7 +59,7 @@ class GoExplore:
         checks.whole_number("GoExplore: explore_for", explore_for)
         if not 0.0 <= repeat < 1.0:
             raise ConfigError(f"GoExplore: repeat = {repeat}; expected a probability below 1.")
-        examined = examine(env.configured() if isinstance(env, Environment) else env)
+        examined = examine(environment_source(env))
         if examined.spaces.agents is not None:
             raise ConfigError("GoExplore searches with one agent; this environment has several.")
         source = resolve(examined.environment)

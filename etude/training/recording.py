@@ -26,7 +26,7 @@ from etude.offline.blocks import Columns, split
 from etude.protocols import Environments, Explorer
 from etude.replay.ring import TERMINATED, TRUNCATED
 from etude.rollout import InProcess
-from etude.training.description import Environment
+from etude.training.description import Environment, environment_source
 
 TOGETHER = 8  # environments that are played side by side
 
@@ -75,7 +75,7 @@ def record(
     explorer = None if explorer is None else with_log_prob(explorer)
     if run is None:
         given = Environment(env) if isinstance(env, str) else env
-        made = examine(given.configured() if isinstance(given, Environment) else given).environment
+        made = examine(environment_source(given)).environment
     else:
         made = run.policy.check_environment(env)
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))

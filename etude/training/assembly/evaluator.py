@@ -20,7 +20,7 @@ from etude.protocols import Explorer, Weights
 from etude.rollout import SingleActor
 from etude.training.assembly.agents import check_same_spaces
 from etude.training.assembly.exploration import explorer_outside
-from etude.training.description import Environment
+from etude.training.description import environment_source
 from etude.training.evaluate import Evaluation, EvaluationRequest, EvaluationWorkers, evaluate_with, play
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.kinds.by_policy import best_explorer
@@ -150,7 +150,7 @@ class TrainedPolicy:
         return env
 
     def _like(self, env: Any) -> Any:
-        return like(self._context.environment, env.configured() if isinstance(env, Environment) else env)
+        return like(self._context.environment, environment_source(env))
 
 
 POLICY = ("engine", "progress", "moments", "scale"), ("layer_noise", "learners", "leagues")  # always, and for some
