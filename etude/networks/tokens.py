@@ -85,6 +85,8 @@ class TokenNetwork(RecurrentNetwork):
             tokens = np.take_along_axis(begun[rows], count[rows, None] + np.arange(-n, 0), 1)
             before = np.where(anew[rows, None], np.float32(0.0), state[rows]) if anew[rows].any() else state[rows]
             found, after = self.architecture.unroll(self.variables, tokens, before)
+            if len(rows) == len(state):
+                return found[:, -1], after[:, -1]
             outputs = np.empty((len(state), found.shape[-1]), found.dtype) if outputs is None else outputs
             outputs[rows], following[rows] = found[:, -1], after[:, -1]
         return outputs, following

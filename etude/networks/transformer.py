@@ -105,7 +105,9 @@ class TransformerArchitecture:
         for i, before in enumerate(cache):
             x, new = self._block(values, f"block{i}.", x, before, mask, turned)
             if before is not None:
-                kept += [_newest(old, now, self._kept * spec.attention) for old, now in zip(before, new, strict=True)]
+                n, most = length * spec.attention, self._kept * spec.attention
+                for old, now in zip(before, new, strict=True):  # the last `most` numbers of both
+                    kept += [old[:, n:], now] if n < most else [now[:, n - most :]]
         x = _normalised(values, "norm", x)
         outputs = self._logits(values, x) if self._tied else self._after(values, x)
         outputs = ops.reshape(outputs, (-1, length, outputs.shape[-1]))
@@ -211,12 +213,6 @@ def _rotated(x: Any, turned: tuple[Any, Any]) -> Any:
     (cos, sin), pairs = turned, x.shape[-1] // 2
     one, other = ops.split_last(x, (pairs, pairs))
     return ops.concatenate([one * cos - other * sin, one * sin + other * cos], -1)
-
-
-def _newest(old: Any, new: Any, size: int) -> Any:
-    """The last `size` numbers of [B, size] and, after them, [B, n]."""
-    n = int(new.shape[1])
-    return new[:, n - size :] if n >= size else ops.concatenate([old[:, n:], new], -1)
 
 
 def _affine(values: Values, name: str, x: Any) -> Any:

@@ -35,7 +35,6 @@ maximum: Any = np.maximum
 sort: Any = np.sort
 concatenate: Any = np.concatenate
 stack: Any = np.stack
-expand_dims: Any = np.expand_dims
 squeeze: Any = np.squeeze
 swapaxes: Any = np.swapaxes
 
@@ -94,6 +93,11 @@ def gather(x: np.ndarray, index: np.ndarray) -> np.ndarray: return x[np.arange(l
 # fmt: on
 
 
+def expand_dims(x: np.ndarray, axis: int) -> np.ndarray:
+    # `np.expand_dims` looks at its arguments for longer than a small layer takes.
+    return x[(*[slice(None)] * axis, None) if axis >= 0 else (..., None, *[slice(None)] * ~axis)]
+
+
 def sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))  # which does not overflow
     return np.where(x < 0, e, 1) / (1 + e)
@@ -115,7 +119,7 @@ def sum(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
 
 
 def mean(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
-    dtype = None if np.issubdtype(x.dtype, np.floating) else np.float32
+    dtype = None if x.dtype.kind == "f" else np.float32
     return np.mean(x, axis, dtype, keepdims=keepdims)
 
 
@@ -181,7 +185,8 @@ def take_row(x: np.ndarray, index: np.ndarray) -> np.ndarray:
 
 
 def split_last(x: np.ndarray, sizes: Sequence[int]) -> Sequence[np.ndarray]:
-    return np.split(x, list(itertools.accumulate(sizes))[:-1], -1)
+    ends = itertools.accumulate(sizes)
+    return [x[..., end - size : end] for size, end in zip(sizes, ends, strict=True)]
 
 
 def linear_binning(place: np.ndarray, weight: np.ndarray, n: int) -> np.ndarray:
