@@ -220,11 +220,12 @@ class ProcessExecutor:
 
     def choose(self, waiting: Sequence[int]) -> int:
         """See `Executor`. Trials come first whose runs an idle worker has, and then those whose runs none has."""
-        return min(waiting, key=self._distance)
 
-    def _distance(self, trial: int) -> int:
-        owner = self._owner.get(trial)
-        return 1 if owner is None else 2 if owner in self._begun else 0
+        def distance(trial: int) -> int:
+            owner = self._owner.get(trial)
+            return 1 if owner is None else 2 if owner in self._begun else 0
+
+        return min(waiting, key=distance)
 
     def begin(self, segment: Segment) -> None:
         """See `Executor`."""

@@ -7,6 +7,7 @@ import csv
 import io
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,15 +47,13 @@ class Result:
 def ranking(trials: Sequence[Trial], space: Space, folder: Path) -> list[Result]:
     """The configurations, the best one first: those that were carried out to the end, then those that got further, by
     the lower bounds of their intervals."""
-    found = [_result(each, space, folder) for each in configurations_of(trials)]
-    return sorted(found, key=_place)
 
+    def place(result: Result) -> tuple[Any, ...]:
+        group = {"finished": 0, "failed": 2}.get(result.status, 1)
+        reached = max(trial.step for trial in result.trials) if group == 1 else 0
+        return (group, -reached, -result.low, -result.score, result.steps)
 
-def _place(result: Result) -> tuple[Any, ...]:
-    if result.status == "finished":
-        return (0, 0, -result.low, -result.score, result.steps)
-    reached = 0 if result.status == "failed" else max(trial.step for trial in result.trials)
-    return (2 if result.status == "failed" else 1, -reached, -result.low, -result.score, result.steps)
+    return sorted((_result(each, space, folder) for each in configurations_of(trials)), key=place)
 
 
 def _result(each: Configuration, space: Space, folder: Path) -> Result:
@@ -109,11 +108,9 @@ def table(results: Sequence[Result]) -> tuple[list[str], list[list[str]]]:
 
 def summary(plan: StudyPlan, trials: Sequence[Trial], steps: int) -> str:
     """How far a study is, in a line."""
-    counts = {
-        name: sum(trial.status == name for trial in trials) for name in ("finished", "stopped", "paused", "failed")
-    }
-    running = sum(trial.status in ("running", "queued") for trial in trials)
-    parts = [f"{running} under way", *(f"{count} {name}" for name, count in counts.items() if count)]
+    counts = Counter(trial.status for trial in trials)
+    parts = [f"{counts['running'] + counts['queued']} under way"]
+    parts += [f"{counts[name]} {name}" for name in ("finished", "stopped", "paused", "failed") if counts[name]]
     proposed = len({trial.configuration for trial in trials if trial.parent is None})
     return f"{proposed} of {plan.configurations} configurations: {', '.join(parts)}; {steps:,} steps"
 

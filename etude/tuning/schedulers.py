@@ -3,10 +3,9 @@ tried."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -334,23 +333,24 @@ class OptunaSearch:
         optuna = _optuna()
         seed = int(generator(state.plan.seed, "optuna", number).integers(2**31))
         sampler = getattr(optuna.samplers, SAMPLERS[self.sampler])(seed=seed, **self.options)
-        distributions = {name: _distribution(optuna, state, name) for name in state.space.domains}
-        with _quiet(optuna):
+        domains = state.space.domains
+        distributions = {name: _distribution(optuna, state, name) for name in domains}
+        choices = {name: own.values for name, own in domains.items() if isinstance(own, Choices)}  # told by index
+        verbosity = optuna.logging.get_verbosity()
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        try:
             study = optuna.create_study(direction="maximize", sampler=sampler)
             for each in state.configurations:
                 if all(trial.over or trial.rests for trial in each.trials):
-                    study.add_trial(_told(optuna, state, each, distributions))
+                    values = state.space.values(each.trials[0].genome.config)
+                    params = values | {name: own.index(values[name]) for name, own in choices.items()}
+                    outcome = {"state": optuna.trial.TrialState.FAIL} if each.failed else {"value": each.score()}
+                    told = optuna.trial.create_trial(params=params, distributions=distributions, **outcome)
+                    study.add_trial(told)
             asked = study.ask(distributions).params
-        choices = _choices(state)
+        finally:
+            optuna.logging.set_verbosity(verbosity)
         return {name: choices[name][value] if name in choices else value for name, value in asked.items()}
-
-
-def _told(optuna: Any, state: StudyState, each: Configuration, distributions: Mapping[str, Any]) -> Any:
-    """A configuration as a trial of Optuna."""
-    values = state.space.values(each.trials[0].genome.config)
-    params = values | {name: own.index(values[name]) for name, own in _choices(state).items()}
-    outcome = {"state": optuna.trial.TrialState.FAIL} if each.failed else {"value": each.score()}
-    return optuna.trial.create_trial(params=params, distributions=dict(distributions), **outcome)
 
 
 def _distribution(optuna: Any, state: StudyState, name: str) -> Any:
@@ -361,22 +361,6 @@ def _distribution(optuna: Any, state: StudyState, name: str) -> Any:
     kind = optuna.distributions.IntDistribution if whole else optuna.distributions.FloatDistribution
     ends = (state.space.number(name, 0.0), state.space.number(name, 1.0))
     return kind(*ends, log=isinstance(domain, LogInterval))
-
-
-def _choices(state: StudyState) -> dict[str, Sequence[Any]]:
-    """The values of each domain of which Optuna knows the index alone."""
-    return {name: own.values for name, own in state.space.domains.items() if isinstance(own, Choices)}
-
-
-@contextlib.contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    """Let Optuna log warnings only, and then what it did before."""
-    before = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.WARNING)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(before)
 
 
 def _optuna() -> Any:

@@ -104,8 +104,7 @@ class Space:
         self.domains: dict[str, Domain] = {
             name.replace("-", "_"): _domain(name, value) for name, value in given.items()
         }
-        self._grid = {name for name, value in given.items() if not isinstance(value, KINDS)}
-        self._grid = {name.replace("-", "_") for name in self._grid}
+        self._grid = {name.replace("-", "_") for name, value in given.items() if not isinstance(value, KINDS)}
         self._whole = {name for name in self.domains if field_type(base, name) in (int, int | None)}
         for name, domain in self.domains.items():
             ends = domain.values if isinstance(domain, Choices) else (self.number(name, 0.0), self.number(name, 1.0))

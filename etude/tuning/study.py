@@ -333,7 +333,7 @@ class Study(ManyRuns):
                 config, failed = self._made.own_config, str(error)
             genomes = [Genome(journal.algorithm_name(self._made), config, seed) for seed in self.plan.seeds]
             return [
-                journal.line_of_trial(number + i, genome, configuration, each.until, change=None, failed=failed)
+                journal.line_of_trial(number + i, genome, configuration, each.until, failed=failed)
                 for i, genome in enumerate(genomes)
             ]
         if isinstance(each, Copy):

@@ -403,7 +403,11 @@ class SweepSettings(SegmentRuns):
         seeds = self.groups[segment.trial]
         with ExitStack() as stack:
             try:
-                directories = [stack.enter_context(self._directory(seed)) for seed in seeds]
+                directories = [RunDirectory(seed_folder(self.folder, seed), KEEP) for seed in seeds]
+                for directory in directories:
+                    stack.enter_context(directory)
+                    directory.checkpoints.mkdir(parents=True, exist_ok=True)
+                    directory.lock()
                 with Run.of(self.made.with_execution(seed=seeds[0])) as run:
                     apart = reason_apart(run)
                 if apart is not None and len(seeds) > 1:
@@ -426,12 +430,6 @@ class SweepSettings(SegmentRuns):
                 yield Ended(segment.trial, segment.until, "interrupted" if self.stopped() else "steps", None)
             except Exception as error:  # whatever an environment raises: the other groups go on
                 yield SegmentFailed(segment.trial, report_of(error))
-
-    def _directory(self, seed: int) -> RunDirectory:
-        directory = RunDirectory(seed_folder(self.folder, seed), KEEP)
-        directory.checkpoints.mkdir(parents=True, exist_ok=True)
-        directory.lock()
-        return directory
 
     def _trained(self, part: Sequence[SavedRun]) -> Iterator[SeedReport]:
         """Train runs together."""

@@ -112,18 +112,14 @@ class Trial:
         """Environment steps that the study spent on it, without evaluations."""
         return self.step - self.started
 
-    def add(self, score: Score) -> bool:
-        """Take in a score; whether it is new. A segment that is repeated reports its scores again."""
-        if self.scores and score.step <= self.scores[-1].step:
-            return False
-        self.scores.append(score)
-        return True
+    def add(self, score: Score) -> None:
+        """Take in a score, unless it is there: a segment that is repeated reports its scores again."""
+        if not self.scores or score.step > self.scores[-1].step:
+            self.scores.append(score)
 
-    def score(self, over_last: int = 1) -> float:
-        """The mean over its last evaluations; minus infinity where it failed, or was not evaluated yet."""
-        if self.status == "failed" or not self.scores:
-            return -math.inf
-        return statistics.fmean(score.mean for score in self.scores[-over_last:])
+    def score(self) -> float:
+        """The mean of its last evaluation; minus infinity where it failed, or was not evaluated yet."""
+        return -math.inf if self.status == "failed" or not self.scores else self.scores[-1].mean
 
     def score_at(self, step: int) -> float:
         """Of its first evaluation at this step or later; of its last one where it ended before. Minus infinity where it

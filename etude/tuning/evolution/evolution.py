@@ -130,9 +130,8 @@ class Generations:
         members = population(state.trials)
         if state.in_flight:
             return []
-        if any(trial.status == "finished" for trial in members):
-            reached = next(trial.number for trial in members if trial.status == "finished")
-            return [Stop(trial.number, f"trial {reached} is finished") for trial in members if trial.rests]
+        if reached := [trial.number for trial in members if trial.status == "finished"]:
+            return [Stop(trial.number, f"trial {reached[0]} is finished") for trial in members if trial.rests]
         if all(trial.status == "failed" for trial in members):
             return []
         done = max(trial.until for trial in members)
@@ -144,8 +143,10 @@ class Generations:
         until, going = min(done + self.every, state.plan.steps), dict[int, Decision]()
         born: list[tuple[Trial, Genome, Mutation]] = []
         for place, i in enumerate(parents):
-            elite = place == 0 and self.tournament.elitism
-            genome, mutation = (members[i].genome, Mutation()) if elite else self._child(members[i].genome, rng)
+            genome, mutation = members[i].genome, Mutation()
+            if place > 0 or not self.tournament.elitism:
+                config, mutation = self.mutations(genome.config, rng)
+                genome = replace(genome, config=config, seed=int(rng.integers(2**31)))
             if mutation.kind == NONE and i not in going:
                 going[i] = Go(members[i].number, until)
             else:
@@ -156,10 +157,6 @@ class Generations:
             for old, (parent, genome, mutation) in zip(replaced, born, strict=True)
         ]
         return [*copies, *going.values()]  # copies begin where their parents are now
-
-    def _child(self, parent: Genome, rng: np.random.Generator) -> tuple[Genome, Mutation]:
-        config, mutation = self.mutations(parent.config, rng)
-        return dataclasses.replace(parent, config=config, seed=int(rng.integers(2**31))), mutation
 
 
 def population(trials: Sequence[Trial]) -> list[Trial]:
@@ -241,8 +238,8 @@ def next_generation(
 
 def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -> dict[str, Any]:
     """The state of the parent's run as one that the child restores. before: the parent's config."""
-    engine, replay = check_one_policy(child).engine, check_one_policy(child).replay
-    layout = engine.layout
+    learner = check_one_policy(child)
+    engine, replay, layout = learner.engine, learner.replay, learner.engine.layout
     assert isinstance(layout, ParameterLayout)
     ring = state["replay"].get("ring", {})
     if isinstance(replay, Buffer) and "filled" in ring and not ring["filled"].any():

@@ -13,7 +13,7 @@ from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear
 from etude.config import SequenceConfig
-from etude.networks.specs import ACTIVATIONS, Conv, Mlp, Recurrent, Transformer
+from etude.networks.specs import ACTIVATIONS, Recurrent, Transformer
 from etude.tuning.evolution.structure import (
     ACTIVATION,
     HYPERPARAMETER,
@@ -154,36 +154,31 @@ class Mutations:
     def _activation(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
         networks = networks_in(config.network)
         for path in _shuffled(list(networks), rng):
-            spec = networks[path]
-            before = spec.before.activation if isinstance(spec, Recurrent | Transformer) else spec.activation
-            for after in _shuffled([name for name in self.activations if name != before], rng):
-                changed = _taken(config, path, _with_activation(networks[path], after))
+            spec, where = networks[path], path
+            if isinstance(spec, Recurrent | Transformer):
+                spec, where = spec.before, (*path, "before")
+            for after in _shuffled([name for name in self.activations if name != spec.activation], rng):
+                changed = _taken(config, where, dataclasses.replace(spec, activation=after))
                 if changed is not None:
-                    return changed, Mutation(ACTIVATION, ".".join(path), before=before, after=after)
+                    return changed, Mutation(ACTIVATION, ".".join(path), before=spec.activation, after=after)
         return None
 
     def _hyperparameters(self, config: Any, rng: np.random.Generator) -> tuple[Any, Mutation] | None:
         for name in _shuffled(list(self.selected(config)), rng):
             value = getattr(config, name)
+            start, limits = value_at_start(value), self.limits.get(name)
+            if limits is None:  # the default ones, which hold any value that a config has
+                limits = min(LIMITS[name][0], start), max(LIMITS[name][1], start)
             for _ in range(TRIES):
-                changed = _stepped(value, self._limits(name, value_at_start(value)), self.step, rng)
+                changed = _stepped(value, limits, self.step, rng)
                 if changed == value:
                     continue
                 try:
                     found = dataclasses.replace(config, **{name: changed})
                 except ConfigError:  # such as a rollout that is no longer a multiple of its sequences
                     continue
-                return found, Mutation(
-                    HYPERPARAMETER, name, before=value_at_start(value), after=value_at_start(changed)
-                )
+                return found, Mutation(HYPERPARAMETER, name, before=start, after=value_at_start(changed))
         return None
-
-    def _limits(self, name: str, value: float) -> tuple[float, float]:
-        """Those that were given; else the default ones, which hold any value that a config has."""
-        if name in self.limits:
-            return self.limits[name]
-        low, high = LIMITS[name]
-        return min(low, value), max(high, value)
 
 
 def _numbers(config: Any) -> list[str]:
@@ -221,9 +216,3 @@ def _taken(config: Any, path: tuple[str, ...], spec: Any) -> Any | None:
 
 def _shuffled(items: list[Any], rng: np.random.Generator) -> list[Any]:
     return [items[i] for i in rng.permutation(len(items))]
-
-
-def _with_activation(spec: Mlp | Conv | Recurrent | Transformer, name: str) -> Any:
-    if isinstance(spec, Recurrent | Transformer):
-        return dataclasses.replace(spec, before=dataclasses.replace(spec.before, activation=name))
-    return dataclasses.replace(spec, activation=name)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -159,20 +158,57 @@ def _of_mlp(spec: Mlp, limits: ArchitectureLimits, last_fixed: bool = False) -> 
 
 @moves_of.register
 def _of_conv(spec: Conv, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
-    dense = _dense_moves(spec, limits, "dense", spec.layer_norm, last_fixed)
-    moves = {ADD_LAYER: _added_convolutions(spec, limits), REMOVE_LAYER: _removed_convolutions(spec, limits)}
-    moves |= {kind: _changed_filters(spec, kind, sign, limits) for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1))}
-    kernels = ((GROW_KERNEL, 1), (SHRINK_KERNEL, -1))
-    moves |= {kind: _changed_kernels(spec, kind, sign, limits) for kind, sign in kernels}
-    return {**dense, **{(kind, "conv"): list(found) for kind, found in moves.items()}}
+    """Only convolutions with skip connections are removed: without another one, the dense layer after it would see
+    larger images. Kernels change by one pixel on each side, and padding alike, so that every output keeps its place."""
+    filters, padding = spec.filters, spec.padding or (0,) * len(spec.filters)
+    kinds = (ADD_LAYER, REMOVE_LAYER, ADD_UNITS, REMOVE_UNITS, GROW_KERNEL, SHRINK_KERNEL)
+    moves: Moves = {(kind, "conv"): [] for kind in kinds}
+
+    def add(kind: str, layer: int, amount: int, **changes: Any) -> None:
+        found = dataclasses.replace(spec, **changes)
+        moves[kind, "conv"].append((found, Mutation(kind, "", "conv", layer, amount)))
+
+    if len(filters) < limits.convolutions[1]:
+        for layer in range(1, len(filters) + 1):
+            count = max(min(filters[layer - 1][0], NEW_FILTERS), limits.filters[0])
+            add(
+                ADD_LAYER, layer, count,
+                filters=(*filters[:layer], (count, 3, 1), *filters[layer:]),
+                padding=(*padding[:layer], 1, *padding[layer:]),
+                filter_skips=(*sorted([layer, *_after_insertion(spec.filter_skips, layer)]),),
+            )  # fmt: skip
+    if len(filters) > limits.convolutions[0]:
+        for layer in spec.filter_skips:
+            add(
+                REMOVE_LAYER, layer, filters[layer][0],
+                filters=(*filters[:layer], *filters[layer + 1 :]),
+                padding=_set_padding((*padding[:layer], *padding[layer + 1 :])),
+                filter_skips=_after_removal(spec.filter_skips, layer),
+            )  # fmt: skip
+    for layer, (count, kernel, stride) in enumerate(filters):
+        for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
+            for k in FILTERS:
+                if limits.filters[0] <= count + sign * k <= limits.filters[1]:
+                    add(kind, layer, k, filters=_put(filters, layer, (count + sign * k, kernel, stride)))
+        for kind, sign in ((GROW_KERNEL, 1), (SHRINK_KERNEL, -1)):
+            if limits.kernel[0] <= kernel + 2 * sign <= limits.kernel[1]:
+                changed = _put(filters, layer, (count, kernel + 2 * sign, stride))
+                around = _set_padding(_put(padding, layer, padding[layer] + sign))
+                add(kind, layer, 2, filters=changed, padding=around)
+    return {**_dense_moves(spec, limits, "dense", spec.layer_norm, last_fixed), **moves}
 
 
 @moves_of.register
 def _of_recurrent(spec: Recurrent, limits: ArchitectureLimits, last_fixed: bool = False) -> Moves:
     before = _moves_before(spec, limits, True)
-    latent = list(_latent_sizes(spec, limits))
-    for kind in (ADD_UNITS, REMOVE_UNITS):
-        before[kind, "before.dense"] += [(found, mutation) for found, mutation in latent if mutation.kind == kind]
+    last = len(spec.before.widths) - 1  # the layer whose units the cell reads
+    for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
+        for k in FILTERS if last >= 0 else ():
+            if limits.latent[0] <= spec.before.widths[last] + sign * k <= limits.latent[1]:
+                inner = _resized(spec.before, last, sign * k, spec.before.layer_norm)
+                if inner is not None:
+                    found = dataclasses.replace(spec, before=inner)
+                    before[kind, "before.dense"].append((found, Mutation(kind, "", "before.dense", last, k)))
     cell: Moves = {
         (kind, "cell"): [
             (dataclasses.replace(spec, units=spec.units + sign * k), Mutation(kind, chain="cell", amount=k))
@@ -216,18 +252,6 @@ def _moves_before(spec: Recurrent | Transformer, limits: ArchitectureLimits, las
         ]
         for (kind, chain), found in moves_of(spec.before, limits, last_fixed).items()
     }
-
-
-def _latent_sizes(spec: Recurrent, limits: ArchitectureLimits) -> Iterable[tuple[Recurrent, Mutation]]:
-    before, last = spec.before, len(spec.before.widths) - 1
-    if last < 0:
-        return
-    for kind, sign in ((ADD_UNITS, 1), (REMOVE_UNITS, -1)):
-        for k in FILTERS:
-            if limits.latent[0] <= before.widths[last] + sign * k <= limits.latent[1]:
-                inner = _resized(before, last, sign * k, before.layer_norm)
-                if inner is not None:
-                    yield dataclasses.replace(spec, before=inner), Mutation(kind, "", "before.dense", last, k)
 
 
 def _dense_moves(
@@ -308,61 +332,6 @@ def _resized(spec: Any, layer: int, change: int, norm: bool) -> Any | None:
         groups[layer] = left if len(left) > 1 else ()
     held = tuple(groups) if any(groups) else ()
     return dataclasses.replace(spec, widths=tuple(widths), norm_groups=held)
-
-
-def _added_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    if len(spec.filters) >= limits.convolutions[1]:
-        return
-    for layer in range(1, len(spec.filters) + 1):
-        count = max(min(spec.filters[layer - 1][0], NEW_FILTERS), limits.filters[0])
-        padding = _padding(spec)
-        found = dataclasses.replace(
-            spec,
-            filters=(*spec.filters[:layer], (count, 3, 1), *spec.filters[layer:]),
-            padding=(*padding[:layer], 1, *padding[layer:]),
-            filter_skips=(*sorted([layer, *_after_insertion(spec.filter_skips, layer)]),),
-        )
-        yield found, Mutation(ADD_LAYER, "", "conv", layer, count)
-
-
-def _removed_convolutions(spec: Conv, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    """Only those with skip connections: without another one the dense layer after it would see larger images."""
-    if len(spec.filters) <= limits.convolutions[0]:
-        return
-    for layer in spec.filter_skips:
-        padding = _padding(spec)
-        found = dataclasses.replace(
-            spec,
-            filters=(*spec.filters[:layer], *spec.filters[layer + 1 :]),
-            padding=_set_padding((*padding[:layer], *padding[layer + 1 :])),
-            filter_skips=_after_removal(spec.filter_skips, layer),
-        )
-        yield found, Mutation(REMOVE_LAYER, "", "conv", layer, spec.filters[layer][0])
-
-
-def _changed_filters(spec: Conv, kind: str, sign: int, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    for layer, (count, kernel, stride) in enumerate(spec.filters):
-        for k in FILTERS:
-            if limits.filters[0] <= count + sign * k <= limits.filters[1]:
-                filters = _put(spec.filters, layer, (count + sign * k, kernel, stride))
-                yield dataclasses.replace(spec, filters=filters), Mutation(kind, "", "conv", layer, k)
-
-
-def _changed_kernels(spec: Conv, kind: str, sign: int, limits: ArchitectureLimits) -> Iterable[tuple[Conv, Mutation]]:
-    """Kernels with one pixel more or less on each side. Padding changes alike, so that every output keeps its place."""
-    for layer, (count, kernel, stride) in enumerate(spec.filters):
-        if limits.kernel[0] <= kernel + 2 * sign <= limits.kernel[1]:
-            padding = _padding(spec)
-            found = dataclasses.replace(
-                spec,
-                filters=_put(spec.filters, layer, (count, kernel + 2 * sign, stride)),
-                padding=_set_padding(_put(padding, layer, padding[layer] + sign)),
-            )
-            yield found, Mutation(kind, "", "conv", layer, 2)
-
-
-def _padding(spec: Conv) -> tuple[int, ...]:
-    return spec.padding or (0,) * len(spec.filters)
 
 
 def _set_padding(padding: tuple[int, ...]) -> tuple[int, ...]:

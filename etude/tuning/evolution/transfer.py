@@ -13,7 +13,6 @@ from etude.base.errors import NetworkError
 from etude.engines.activations import ActivationSample, acting_parts, layer_inputs
 from etude.engines.parameter_layout import ParameterLayout
 from etude.networks.layers import NEW, LayerUnits, labelled, unflattened
-from etude.networks.network import Part
 from etude.tuning.evolution.structure import (
     ADD_LAYER,
     PARAMETERS,
@@ -88,22 +87,19 @@ class _Network(NamedTuple):
     stacked: bool  # whether it has an axis of members
     members: list[MemberSurgery]
 
-    def applied(self, arrays: Arrays, fresh: Arrays, folds: bool) -> dict[str, np.ndarray]:
-        """The child's arrays by full names. folds: whether these are weights; moments are only mapped."""
-        found = []
-        for e, surgery in enumerate(self.members):
-            own, new = (_of_member(_without(self.prefix, x), e, self.stacked) for x in (arrays, fresh))
-            mapped = surgery.mapped(own, new)
-            found.append(surgery.folded(mapped) if folds else mapped)
-        joined = {n: np.stack([own[n] for own in found]) if self.stacked else found[0][n] for n in found[0]}
-        return {self.prefix + name: array for name, array in joined.items()}
-
 
 def _applied(networks: list[_Network], arrays: Arrays, fresh: Arrays, folds: bool) -> dict[str, np.ndarray]:
-    """The child's arrays; those of networks that did not change are the parent's."""
+    """The child's arrays; those of networks that did not change are the parent's. folds: whether these are weights;
+    moments are only mapped."""
     found: dict[str, np.ndarray] = {}
-    for network in networks:
-        found |= network.applied(arrays, fresh, folds)
+    for prefix, stacked, surgeries in networks:
+        members = []
+        for e, surgery in enumerate(surgeries):
+            of_parent, of_child = (_of_member(_without(prefix, x), e, stacked) for x in (arrays, fresh))
+            mapped = surgery.mapped(of_parent, of_child)
+            members.append(surgery.folded(mapped) if folds else mapped)
+        for name, array in members[0].items():
+            found[prefix + name] = np.stack([member[name] for member in members]) if stacked else array
     for name, new in fresh.items():
         if name in found:
             continue
@@ -136,19 +132,15 @@ def _perturbed(
         followers.setdefault(following.source, []).append(following.target)
     online = {name for name, part in layout.parts.items() if part.target_of is None}
     parts = sorted(online if sample is None else acting_parts(layout, values, sample.observation))
-    for name in (n for part in parts for n in _weights_of(part, layout.parts[part], layout)):
+    names = [f"{name}.{own}" for name in parts for own in layout.parts[name].variables
+             if own not in layout.parts[name].frozen]  # fmt: skip
+    for name in (name for name in names if values[name].ndim >= 2):
         weight = values[name]
         noise = rng.standard_normal(weight.shape) * (rng.random(weight.shape) < PERTURBED) * mutation.strength
         change = (noise * np.abs(weight)).astype(weight.dtype)
         for each in (name, *followers.get(name, ())):
             found[each] = found[each] + change
     return found
-
-
-def _weights_of(name: str, part: Part, layout: ParameterLayout) -> list[str]:
-    """The names of the trained weight matrices and kernels of a part."""
-    own = (f"{name}.{variable}" for variable in part.variables if variable not in part.frozen)
-    return [full for full in own if layout.initial[full].ndim >= 2]
 
 
 SLOPE = 0.5  # of an activation function that was not evaluated

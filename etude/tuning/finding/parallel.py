@@ -331,7 +331,9 @@ class ParallelFinder:
         for i, record in enumerate(self._records):
             numbers = ("" if x is None else f"{x:.4g}" for x in (record.mean_reward, record.mean_loss))
             status = record.problem.partition("\n")[0] or ("best" if i == self.logs["best"] else "")
-            name = optimizer_name(self.optimizers[i])
+            given = self.optimizers[i]  # one, several, or one and its learning rate
+            parts = given if isinstance(given, list | tuple) else [given]
+            name = ", ".join(f"{x:g}" if isinstance(x, int | float) else type(x).__name__ for x in parts)
             rows.append((str(i), name, *numbers, str(len(record.rewards)), status))
         return ("candidate", "optimizer", "mean reward", "mean loss", "episodes", "status"), rows
 
@@ -363,13 +365,6 @@ class OptFinder(ParallelFinder):
         optimizers = list(optimizers)
         super().__init__([agent] * len(optimizers), optimizers)
         self.agent = agent
-
-
-def optimizer_name(optimizer: Any) -> str:
-    """What an optimizer is called in a table; the names of several, or of one and its learning rate."""
-    if isinstance(optimizer, list | tuple):
-        return ", ".join(f"{one:g}" if isinstance(one, int | float) else type(one).__name__ for one in optimizer)
-    return type(optimizer).__name__
 
 
 def _changes(algorithm: str, given: Any) -> dict[str, Any]:
