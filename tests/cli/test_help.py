@@ -12,10 +12,10 @@ import pytest
 
 from etude import cli
 from etude.algorithms import ALGORITHMS
-from etude.cli import board, evolve, export, import_model, looking, resume, runs, serve, train, tune
+from etude.cli import board, evolve, import_model, looking, resume, runs, train, tune
 from etude.cli.options import Shared, field_comments
 from etude.cli.resume import Resume
-from etude.cli.serve import Serve
+from etude.cli.runs import Serve
 from etude.cli.train import Train, with_hyperparameters
 from etude.networks import Conv, Mlp, Recurrent
 from etude.optimizers import OPTIMIZERS
@@ -92,7 +92,7 @@ def flags(kind, prefix="--"):
 
 def test_the_flags_that_users_type_and_their_defaults_are_those_that_are_written_down():
     """A flag that is renamed, or that comes or goes with a field of what it is taken from, changes flags.txt."""
-    modules = (board, evolve, export, import_model, looking, resume, runs, serve, train, tune)
+    modules = (board, evolve, import_model, looking, resume, runs, train, tune)
     kinds = [kind for module in modules for kind in vars(module).values()
              if dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__]  # fmt: skip
     found = [f"{kind.__name__} {' '.join(flags(kind))}".rstrip() for kind in kinds if kind.__name__ != "FindOptions"]

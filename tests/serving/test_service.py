@@ -14,7 +14,7 @@ import etude
 from etude import cli, serving
 from etude.algorithms.ppo import PPO, PPOConfig
 from etude.base.errors import ConfigError
-from etude.cli.serve import Checkpoints
+from etude.cli.runs import Checkpoints
 from etude.export.policy import policies_of
 from etude.multi_agent import League
 from etude.networks import Mlp, Recurrent
