@@ -343,6 +343,7 @@ class OfflineConfig(Config):
         super().__post_init__()
         checks.counts(self, "batch_size", "gradient_steps")
         checks.fractions(self, "best")
+        checks.positive(self, "best")
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ class BCConfig(OfflineConfig, StochasticPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.fractions(self, "masked")
+        checks.positive(self, "masked")
         if self.squared_error and self.distribution != DistributionSpec():
             raise ConfigError(
                 f"{type(self).__name__}: squared_error = True regresses actions without a distribution, and "

@@ -20,6 +20,7 @@ from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.cli.options import OfTrained, explorer, takes, task, with_names, with_path
 from etude.cli.output import in_colour, rows, say
+from etude.envs import name_of
 from etude.estimation import EstimateRequest, Estimator, FQEConfig
 from etude.export import FORMATS
 from etude.report.filming import has_display, render_without_display
@@ -100,7 +101,7 @@ def evaluate(arguments: Sequence[str]) -> int:
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         given = task(options.task)
         found = run.evaluate(options.episodes, options.seed, options.max_steps, task=given, steps=options.steps)
-        say(f"{run.algorithm} on {run.environment} after {run.step:,} steps: {found}")
+        say(f"{run.algorithm} on {name_of(run.environment)} after {run.step:,} steps: {found}")
     return 0
 
 
@@ -256,7 +257,7 @@ def estimate(arguments: Sequence[str]) -> int:
         given["model"] = None if options.fqe_steps is None else FQEConfig(steps=options.fqe_steps)
         request = EstimateRequest(**given)
         found = Estimator(run, request)()
-        say(f"{run.algorithm} on {run.environment} after {run.step:,} steps, from {options.data}:")
+        say(f"{run.algorithm} on {name_of(run.environment)} after {run.step:,} steps, from {options.data}:")
     rows(found.rows(), indent="  ")
     say(f"The behaviour's own value is {found.behaviour:.4g}.")
     for note in found.notes:

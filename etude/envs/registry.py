@@ -210,6 +210,8 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
 def name_of(env: EnvironmentSpec) -> str:
     """A short name for messages and run directories."""
     env = env.env if isinstance(env, ConfiguredEnvironment) else env
+    while isinstance(env, partial):
+        env = env.func
     return env if isinstance(env, str) else getattr(env, "__name__", type(env).__name__)
 
 

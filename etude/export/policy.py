@@ -17,6 +17,7 @@ import numpy as np
 from etude import __version__, ops
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import ACTION_MASK, Shifted, Space, Spaces, leaves, tree_of
+from etude.envs import name_of
 from etude.envs.observations import is_text
 from etude.explore.policies import best_of
 from etude.losses.masks import MaskedValues, allowed_only
@@ -210,4 +211,4 @@ def exported(run: Any, path: Path, suffix: str = "") -> dict[Path, ExportedPolic
 
 def title(run: Any) -> str:
     """What the policy of a run is, in a line."""
-    return f"{run.algorithm} on {run.environment} after {run.step:,} steps, exported by etude {__version__}."
+    return f"{run.algorithm} on {name_of(run.environment)} after {run.step:,} steps, exported by etude {__version__}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -119,7 +119,7 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         if last:
             return self._window(), info
         self._turn, texts = [], info.get(LEGAL)
-        self._legal = None if texts is None or not self._masked else self._prefixes_of(tuple(texts))
+        self._legal = None if texts is None or not self._masked else self._prefixes_of(texts)
         self._look()
         left = {name: value for name, value in info.items() if name != LEGAL}
         return self._window(), {**self._legal_tokens(), **left}
@@ -163,11 +163,20 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
             raise SpaceError(f"no token of {self.tokenizer!s:.200} is a text of {self._said}. Give another tokenizer.")
         return full
 
-    def _prefixes_of(self, texts: tuple[str, ...]) -> Prefixes:
+    def _prefixes_of(self, given: Any) -> Prefixes:
+        texts = tuple(given) if isinstance(given, Iterable) and not isinstance(given, str) else ()
         if texts in self._prefixes:
             return self._prefixes[texts]
-        if not texts:
-            raise SpaceError(f'info["{LEGAL}"] is empty: end the episode, or name the texts that may be said.')
+        said = self._said
+        wrong = [
+            text for text in texts
+            if not (isinstance(text, str) and len(text) <= said.max_length and said.character_set.issuperset(text))
+        ]  # fmt: skip
+        if wrong or not texts:
+            raise SpaceError(
+                f'info["{LEGAL}"] has {(wrong or [given])[0]!r:.80}; expected a tuple of at least one text of {said}. '
+                "Where none may be said, end the episode."
+            )
         found: Prefixes = {}
         for text in texts:
             tokens = tuple(self.tokenizer.encode(text))

@@ -399,8 +399,8 @@ class Ring:
         parts = ("built", "slots", "head", "filled", "kind", "action", "reward", "extras", "observations")
         held = saved.fields(parts)
         was, now = held["built"].table(), self.built()
-        differ = [f"{name} was {was[name].value if name in was else None!r}, is {own!r}" for name, own in now.items()
-                  if name not in was or was[name].value != own]  # fmt: skip
+        differ = [f"{name} was {was[name].value if name in was else None!r:.300}, is {own!r:.300}"
+                  for name, own in now.items() if name not in was or was[name].value != own]  # fmt: skip
         if differ:
             raise CheckpointError(
                 f"The saved replay does not fit this ring: {'; '.join(differ)}. Build the ring as it was when saved."

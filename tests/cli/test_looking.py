@@ -226,6 +226,17 @@ def with_a_task(tmp_path, monkeypatch):
     return "mine"
 
 
+def test_evaluate_and_exports_name_the_environment_as_it_was_given(tmp_path, capsys):
+    folder = str(tmp_path / "run")
+    environment = etude.Environment("FrozenLake-v1", args={"map_name": "4x4"})
+    with etude.Run("dqn", environment, run_dir=folder, learning_starts=8) as run:
+        run.train(8)
+        run.export(tmp_path / "policy", to="numpy")
+    assert (tmp_path / "policy" / "act.py").read_text().startswith('"""dqn on FrozenLake-v1 after 8 steps, exported')
+    assert cli.main(["evaluate", folder, "--episodes", "1"]) == 0
+    assert capsys.readouterr().out.startswith("dqn on FrozenLake-v1 after 8 steps: return")
+
+
 def test_evaluate_and_watch_play_the_task_of_the_run_or_the_one_that_they_are_given(with_a_task, capsys):
     film = ["--video", "out.gif", "--trust"]
     for task, expected in (([], 6.0), (["--task", "5"], 15.0)):

@@ -2,6 +2,7 @@
 
 import sys
 import types
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +12,7 @@ from gymnasium.vector import SyncVectorEnv
 from worlds import Counter
 
 from etude.base.errors import ConfigError, EnvironmentFault, MissingExtra
-from etude.envs import choose_vectorization, make_environment, make_environments
+from etude.envs import choose_vectorization, make_environment, make_environments, name_of
 from etude.envs.configured import ConfiguredEnvironment
 
 SOURCE = """
@@ -298,3 +299,7 @@ def test_several_agents_are_rendered_with_the_spaces_of_each():
         assert environment.render().ndim == 3
     finally:
         environment.close()
+
+
+def test_arguments_that_are_bound_already_do_not_change_the_name():
+    assert name_of(partial(partial(CartPoleEnv, "human"), None)) == "CartPoleEnv"

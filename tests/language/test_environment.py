@@ -90,8 +90,9 @@ def test_what_cannot_be_seen_or_said_is_one_clear_error():
     assert TokenEnvironment(Talk(megabyte, "c"), context=2**20).reset()[0][-1] == 2**20
     with pytest.raises(SpaceError, match="a game of 7 tokens, more than context=5.*slide=True"):
         play(TokenEnvironment(Talk("c", "ccc", "c"), context=5), "ab>")
-    with pytest.raises(SpaceError, match="is empty: end the episode"):
-        TokenEnvironment(Talk("c", "c", legal=[])).reset()
+    for legal, shown in (([], r"\[\]"), ("ab", "'ab'"), ([1], "1"), (3, "3"), (["a" * 5], "'aaaaa'"), (["c"], "'c'")):
+        with pytest.raises(SpaceError, match=rf"has {shown}; expected .* text of Text\(2, 4.*end the episode"):
+            TokenEnvironment(Talk("c", "c", legal=legal)).reset()
     with pytest.raises(SpaceError, match="no token of .* is a text of"):
         TokenEnvironment(Talk("c", "c"), Characters("c")).reset()
     with pytest.raises(ConfigError, match="whose spaces are Text; got Discrete"):

@@ -12,6 +12,7 @@ from test_ring import LOG_PROB, assert_all_transitions_are_true, random_steps, r
 
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError
+from etude.base.spaces import Spaces, Tokens
 from etude.replay import Buffer, OneStep, Prioritised, Ring, Uniform
 
 KINDS = pytest.mark.parametrize(("spaces", "stack"), [(VECTOR, 1), (NESTED, 1), (STACKS, 3)])
@@ -112,6 +113,10 @@ def test_other_rows_are_refused_as_before():
     for other in (Ring(NESTED, 60, 2, LOG_PROB), Ring(VECTOR, 60, 3, {})):
         with pytest.raises(CheckpointError, match="does not fit this ring"):
             buffer_of(other).check_state(Stored(state, "replay"))
+    tokens = Spaces(Tokens(("<pad>", *map(str, range(50_000))), 4), VECTOR.action)
+    with pytest.raises(CheckpointError, match="does not fit this ring: .*tokens") as refused:
+        buffer_of(Ring(tokens, 60, 3, {})).check_state(Stored(state, "replay"))
+    assert len(str(refused.value)) < 2_000
     state["ring"]["built"]["capacity"] = 2**40
     with pytest.raises(CheckpointError, match="replay"):
         buffer_of(Ring(VECTOR, 60, 3, LOG_PROB)).check_state(Stored(state, "replay"))

@@ -123,6 +123,9 @@ def test_what_sees_both_ways_learns_masked_tokens_alone(games):
         NumpyEngine(DPO(DPOConfig(network=spec)), games.spaces)
     with pytest.raises(ConfigError, match="masked = 1.5; expected a number from 0 to 1"):
         BCConfig(masked=1.5)
+    for nothing in ("masked", "best"):
+        with pytest.raises(ConfigError, match=f"{nothing} = 0; expected a number above 0"):
+            BCConfig(**{nothing: 0})
 
 
 def test_the_default_network_over_tokens_reads_whole_games(games, engine_name):
