@@ -96,7 +96,7 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class ScaledLinear(Linear):
+class _ScaledLinear(Linear):
     """The same times `factor`; see `scaled`."""
 
     factor: float = field(default=1.0, kw_only=True)
@@ -111,7 +111,7 @@ class ScaledLinear(Linear):
 
 def scaled(value: float | Linear, factor: float) -> float | Linear:
     """A number or schedule times `factor`, at most 1 wherever it is at most 1 itself."""
-    return ScaledLinear(**vars(value), factor=factor) if isinstance(value, Linear) else _times(value, factor)
+    return _ScaledLinear(**vars(value), factor=factor) if isinstance(value, Linear) else _times(value, factor)
 
 
 def _times(value: float, factor: float) -> float:

@@ -71,7 +71,7 @@ class _BoardServer:
         board.poll()
         self._reader = ThreadPoolExecutor(1, "etude-board")  # all reading of runs, so that none needs locks
         self._drawer = ThreadPoolExecutor(1, "etude-board-pictures")
-        self._processes = Processes()
+        self._processes = _Processes()
         self._drawn: dict[str, tuple[float, dict[str, Any], dict[str, Any]]] = {}  # by folder: (stamp, text, pictures)
         self._folders: list[dict[str, Any]] = []  # as they were sent
         self._listeners: set[asyncio.Queue[dict[str, Any]]] = set()
@@ -253,8 +253,13 @@ class _BoardServer:
         self._posts.append(now)
         if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
             raise Refused(415, "Content-Type: expected application/json.")
+        data, limit = bytearray(), self.limits.body
         try:
-            data = await asyncio.wait_for(self._bytes(request), self.limits.patience)
+            async with asyncio.timeout(self.limits.patience):
+                async for part in request.stream():
+                    data += part
+                    if len(data) > limit:
+                        raise Refused(413, f"At most {limit:,} bytes are taken.")
             found = json.loads(data)
         except TimeoutError:
             raise Refused(408, "The body took too long.") from None
@@ -263,14 +268,6 @@ class _BoardServer:
         if not isinstance(found, dict):
             raise Refused(422, "The body is no object.")
         return found
-
-    async def _bytes(self, request: Request) -> bytes:
-        data, limit = bytearray(), self.limits.body
-        async for part in request.stream():
-            data += part
-            if len(data) > limit:
-                raise Refused(413, f"At most {limit:,} bytes are taken.")
-        return bytes(data)
 
 
 def _event(news: dict[str, Any]) -> str:
@@ -388,7 +385,7 @@ AT_A_TIME = 2  # films, and policies
 LINE = 2**24  # bytes of an answer
 
 
-class Processes:
+class _Processes:
     """Those that were started for browsers. Policies end with the board, as their standard input does."""
 
     def __init__(self) -> None:

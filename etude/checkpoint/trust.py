@@ -30,7 +30,7 @@ _SIZE = 32  # bytes of the key
 _ARGUMENTS = {ENVIRONMENT: "env", REPLAY_FOLDER: "replay_folder", OUTPUT: "output"}
 
 
-class Claim(NamedTuple):
+class _Claim(NamedTuple):
     """Something that a run would import or write to."""
 
     name: str  # as the run has it
@@ -38,7 +38,7 @@ class Claim(NamedTuple):
     statement: Any  # plain data to sign; None where it is not even found
 
 
-def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
+def claims(environment: Any, replay_folder: Any) -> dict[str, _Claim]:
     """What a run of this environment would import, what its maker would be told, and where its replay would be; nothing
     where that needs no trust."""
     env: Any = environment
@@ -53,21 +53,21 @@ def claims(environment: Any, replay_folder: Any) -> dict[str, Claim]:
     }
     if any(isinstance(value, str | list | tuple | dict) for value in args.values()):  # such as a path, or another name
         plain = json.dumps(args, sort_keys=True)
-        found[ARGUMENTS] = Claim(plain, f"its environment is made with the arguments {plain}", plain)
+        found[ARGUMENTS] = _Claim(plain, f"its environment is made with the arguments {plain}", plain)
     if replay_folder is not None:
         folder = _absolute(str(replay_folder))
         reason = f"its replay makes and removes files in {folder or replay_folder!r}"
-        found[REPLAY_FOLDER] = Claim(str(replay_folder), reason, folder)
+        found[REPLAY_FOLDER] = _Claim(str(replay_folder), reason, folder)
     return found
 
 
-def output_claims(folder: str) -> dict[str, Claim]:
+def output_claims(folder: str) -> dict[str, _Claim]:
     """Where a run would write its recorded episodes."""
     place = _absolute(folder)
-    return {OUTPUT: Claim(folder, f"it records episodes in {place or folder!r}", place)}
+    return {OUTPUT: _Claim(folder, f"it records episodes in {place or folder!r}", place)}
 
 
-def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, Claim]:
+def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, _Claim]:
     """One claim for all of these names whose import needs trust."""
     needed = {name: codes for name in names if isinstance(name, str) and (codes := imported_by(name))}
     if not needed:
@@ -78,10 +78,10 @@ def _imports(kind: str, subject: str, names: Iterable[Any]) -> dict[str, Claim]:
         reasons.append(f"{subject} {name!r} imports {what}")
     known = all(code.places for codes in needed.values() for code in codes)
     statement = [[name, *map(_plain, codes)] for name, codes in needed.items()] if known else None
-    return {kind: Claim(", ".join(needed), " and ".join(reasons), statement)}
+    return {kind: _Claim(", ".join(needed), " and ".join(reasons), statement)}
 
 
-def signatures(made: Mapping[str, Claim]) -> dict[str, str]:
+def signatures(made: Mapping[str, _Claim]) -> dict[str, str]:
     """A signature of each claim; none where the state folder cannot be used, which is warned of: loading asks then."""
     key = _key(make=True) if made else None
     if key is None:
@@ -102,7 +102,7 @@ def require(description: Mapping[str, Any], environment: Any, replay_folder: Any
     require_signed(claims(environment, replay_folder), description.get("signatures"))
 
 
-def require_signed(made: Mapping[str, Claim], held: Any) -> None:
+def require_signed(made: Mapping[str, _Claim], held: Any) -> None:
     """Raise UntrustedError unless the user who runs this signed all of these claims. held: their signatures."""
     key = _key(make=False)
     refused = {kind: claim for kind, claim in made.items() if key is None or not _is_signed(key, kind, claim, held)}
@@ -145,12 +145,12 @@ def _content(path: Path) -> str | None:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _sign(key: bytes, kind: str, claim: Claim) -> str:
+def _sign(key: bytes, kind: str, claim: _Claim) -> str:
     text = json.dumps(["etude run, version 1", kind, claim.statement])
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()
 
 
-def _is_signed(key: bytes, kind: str, claim: Claim, held: Any) -> bool:
+def _is_signed(key: bytes, kind: str, claim: _Claim, held: Any) -> bool:
     signature = held.get(kind) if isinstance(held, dict) else None
     if claim.statement is None or not isinstance(signature, str):
         return False

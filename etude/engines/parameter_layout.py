@@ -61,15 +61,11 @@ class ParameterLayout:
                 group = self.agent.trained_by(name)
                 self.groups[group] = self.groups.get(group, ()) + trained
         self.trainable: tuple[str, ...] = tuple(name for group in self.groups.values() for name in group)
-        optimizer = self.agent.config.optimizer
+        config = self.agent.config
         self.transforms: bool = type(self.agent).transform_gradient is not Agent.transform_gradient
-        self.moments: tuple[Any, ...] = (
-            *optimizer.averages,
-            *optimizer.squares,
-        )  # the names of what the optimizer keeps
-        self.layers: dict[str, dict[str, tuple[str, ...]]] = (
-            self._layers() if self.agent.config.layer_gradient_norms else {}
-        )
+        # The names of what the optimizer keeps
+        self.moments: tuple[Any, ...] = (*config.optimizer.averages, *config.optimizer.squares)
+        self.layers: dict[str, dict[str, tuple[str, ...]]] = self._layers() if config.layer_gradient_norms else {}
         names = {id(part): name for name, part in self.parts.items()}
         self.following: tuple[Following, ...] = tuple(
             Following(
@@ -79,33 +75,34 @@ class ParameterLayout:
             if part.target_of is not None
             for v in part.variables
         )
-        online = [(name, part) for name, part in self.parts.items() if part.target_of is None]
-        self._projected = tuple(f"{name}.{v}" for name, part in online for v in part.projected)
-        self.delayed: frozenset[str]
-        self.delay: str | None
-        # The losses that are not trained at every gradient step, and the config field that says how often
+        online = {name: part for name, part in self.parts.items() if part.target_of is None}
+        self._projected = tuple(f"{name}.{v}" for name, part in online.items() for v in part.projected)
+        # The weights of no target copies that are noise, and those that no loss trains, such as running statistics
+        self.noisy: tuple[str, ...] = tuple(f"{name}.{v}" for name, part in online.items() for v in part.noise)
+        self.untrained: tuple[str, ...] = tuple(f"{name}.{v}" for name, part in online.items() for v in part.frozen)
         delays = self.agent.trained_every
         if not set(delays) <= set(self.groups) or len(set(delays.values())) > 1:
             raise ConfigError(
                 f"{type(self.agent).__name__}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
                 "and one config field for all of them."
             )
-        self.delayed, self.delay = frozenset(delays), next(iter(delays.values()), None)
-        regions, kind = self.agent.trust_regions, type(self.agent.config)
+        # The losses that are not trained at every gradient step, and the config field that says how often
+        self.delayed: frozenset[str] = frozenset(delays)
+        self.delay: str | None = next(iter(delays.values()), None)
+        regions, kind = self.agent.trust_regions, type(config)
         if not regions <= set(self.groups) or regions and not issubclass(kind, TrustRegionConfig):
             raise ConfigError(
                 f"{type(self.agent).__name__}.trust_regions is {sorted(regions)}, its config a {kind.__name__}; "
                 f"expected losses among {sorted(self.groups)}, and a config derived from TrustRegionConfig."
             )
-        fields = {f.name: getattr(self.agent.config, f.name) for f in dataclasses.fields(self.agent.config)}
+        fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
         named = {field for following in self.following for field in (following.tau, following.every) if field}
-        named |= set(self.agent.trained_every.values())
+        named |= set(delays.values())
         if named - fields.keys():
             raise ConfigError(
                 f"target and trained_every name the config fields {sorted(named - fields.keys())}, which "
-                f"{type(self.agent.config).__name__} lacks."
+                f"{kind.__name__} lacks."
             )
-        config = self.agent.config
         ruled = {rule.hyperparameter for rule in config.adapt} & set(adjustable_settings(config.optimizer))
         floats = {name for name, value in fields.items() if isinstance(value, float | Linear)}
         self.hyper: tuple[str, ...] = tuple(sorted(named | floats | ruled))
@@ -118,17 +115,12 @@ class ParameterLayout:
             (n for n, p in self.parts.items() if isinstance(p, Normaliser) and p.parts), None
         )
         self.portable: bool = all(part.portable for part in self.parts.values())
-        # The weights that are noise, but for those of target copies
-        self.noisy: tuple[str, ...] = tuple(
-            f"{name}.{v}" for name, part in self.parts.items() if part.target_of is None for v in part.noise
-        )
         sizes = {(part.noise_size,) for part in self.parts.values() if part.noise}
         if not sizes <= set(self.agent.batch_noise.values()):
             raise ConfigError(
                 f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
                 "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
             )
-
         units = {(part.dropout,) for part in self.parts.values() if part.dropout}
         if not units <= set(self.agent.batch_noise.values()):
             raise ConfigError(
@@ -150,8 +142,8 @@ class ParameterLayout:
         if not self.transforms:
             return gradient
         found = self._with_hyper(copy.copy(self.agent), hyper).transform_gradient(group, gradient)
-        if getattr(found, "shape", None) != gradient.shape:
-            shape = getattr(found, "shape", None)
+        shape = getattr(found, "shape", None)
+        if shape != gradient.shape:
             what = type(found).__name__ if shape is None else f"shape {list(shape)}"
             raise ConfigError(
                 f"{type(self.agent).__name__}.transform_gradient returned {what} for the gradient of {group!r}; "
@@ -336,12 +328,6 @@ class ParameterLayout:
     def draw_layer_noise(self, rng: np.random.Generator) -> Weights:
         """Standard normal numbers for the weights that are noise, by name: what is explored with."""
         return {name: rng.standard_normal(self.initial[name].shape, np.float32) for name in self.noisy}
-
-    @property
-    def untrained(self) -> tuple[str, ...]:
-        """The weights of online networks that no loss trains, such as running statistics."""
-        online = ((name, part) for name, part in self.parts.items() if part.target_of is None)
-        return tuple(f"{name}.{v}" for name, part in online for v in part.frozen)
 
     def _layers(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """By loss and by the metric of a layer, its trained variables: those of `q.dense0_gradient_norm` are

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import time
-from typing import Any
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -28,15 +28,18 @@ EPISODES = 3
 SECONDS = 10.0
 
 
-class _Findings:
+class _Findings(dict[str, Finding]):
     """The first finding of each name: the same mistake shows at every step."""
 
-    def __init__(self) -> None:
-        self.by_name: dict[str, Finding] = {}
+    def add(self, name: str, message: str | None, kind: Literal["mistake", "note"] = "mistake") -> None:
+        """Nothing where there is no message."""
+        if message is not None:
+            self.setdefault(name, Finding(name, message, kind))
 
-    def add(self, found: Finding | None) -> None:
-        if found is not None:
-            self.by_name.setdefault(found.name, found)
+    def look(self, observation: Any, space: Space) -> None:
+        """Add the first thing that is wrong with an observation."""
+        if (wrong := _wrong_observation(observation, space)) is not None:
+            self.add(*wrong)
 
 
 def check_environment(env: EnvironmentSpec) -> list[Finding]:
@@ -55,16 +58,16 @@ def check_environment(env: EnvironmentSpec) -> list[Finding]:
                 Observations(simulator.single_observation_space)
                 Actions(simulator.single_action_space)
             except EtudeError as problem:
-                findings.add(Finding("autoreset", problem.with_options))
+                findings.add("autoreset", problem.with_options)
             finally:
                 close_all([simulator], source.name)
         else:
             _check_single(source, findings)
     except EtudeError as problem:
-        findings.add(Finding("making", problem.with_options))
+        findings.add("making", problem.with_options)
     except RAISED as problem:  # the environment's own, from wherever it was called
-        findings.add(Finding("exception", f"The environment raised {explain_error(problem)}. Mend it there."))
-    return list(findings.by_name.values())
+        findings.add("exception", f"The environment raised {explain_error(problem)}. Mend it there.")
+    return list(findings.values())
 
 
 def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
@@ -73,7 +76,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
         for name in ("observation_space", "action_space"):
             if not isinstance(getattr(env, name, None), gym.Space):
                 fix = f"Set self.{name} in __init__ to a gymnasium.spaces.Space"
-                findings.add(Finding(name, f"{name} is {getattr(env, name, None)!r}. {fix}."))
+                findings.add(name, f"{name} is {getattr(env, name, None)!r}. {fix}.")
                 return
         _check_spaces(env, findings)
         if isinstance(env.unwrapped, AsGymnasium) and importlib.util.find_spec("jax") is not None:
@@ -83,7 +86,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
         while isinstance(wrapped, gym.Wrapper):
             if isinstance(wrapped, gym.wrappers.Autoreset):
                 fix = "which hides last observations. Remove it: etude resets."
-                findings.add(Finding("autoreset", f"It resets itself (the wrapper Autoreset), {fix}"))
+                findings.add("autoreset", f"It resets itself (the wrapper Autoreset), {fix}")
             wrapped = wrapped.env
         generators = Generators()
         first = _check_resets(env, findings)
@@ -91,7 +94,7 @@ def _check_single(source: EnvironmentSource, findings: _Findings) -> None:
             _check_episodes(env, findings)
             _check_history(env, first, generators, findings)
     finally:
-        findings.add(None if (wrong := explain_closing(env)) is None else Finding("close", wrong))
+        findings.add("close", explain_closing(env))
 
 
 def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
@@ -99,29 +102,27 @@ def _check_spaces(env: gym.Env[Any, Any], findings: _Findings) -> None:
         try:
             check()
         except EtudeError as problem:
-            findings.add(Finding("space", problem.with_options))
+            findings.add("space", problem.with_options)
     space = env.action_space
     if not bounded(space):
         text = f"The action space {space} is not bounded. Agents choose from [-1, 1]: give it finite bounds."
-        findings.add(Finding("action bounds", text))
+        findings.add("action bounds", text)
     elif isinstance(space, Box) and not np.allclose(space.low, -space.high):
         text = (
             f"The action space {space} is not symmetric. etude scales [-1, 1] to it; other libraries may not: declare "
         )
-        findings.add(Finding("action bounds", text + "Box(-1, 1) and scale in step.", "note"))
+        findings.add("action bounds", text + "Box(-1, 1) and scale in step.", "note")
     if isinstance(space, Discrete | MultiDiscrete) and np.any(space.start != 0):
         text = (
             f"The actions of {space} start at {space.start}. etude counts from 0 and adds it; other libraries may not: "
         )
-        findings.add(Finding("action start", text + "declare Discrete(n) and add the start in step.", "note"))
+        findings.add("action start", text + "declare Discrete(n) and add the start in step.", "note")
     for path, space in _leaf_spaces(env.observation_space):
         if is_float_image(space):
             text = (
                 f"The observation{path} is an image of {space.dtype}. Return uint8 from 0 to 255: Box(0, 255, shape, "
             )
-            findings.add(
-                Finding("float image", text + "np.uint8) takes a quarter of the memory; the network scales it.")
-            )
+            findings.add("float image", text + "np.uint8) takes a quarter of the memory; the network scales it.")
 
 
 def _leaf_spaces(space: Space) -> list[tuple[str, Space]]:
@@ -134,10 +135,10 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     own_render = type(env.unwrapped).render not in (gym.Env.render, MultiAgentEnvironment.render)
     if not modes and own_render:
         text = 'It has render() and no metadata: add metadata = {"render_modes": ["rgb_array"], "render_fps": 30}.'
-        findings.add(Finding("render_mode", text))
+        findings.add("render_mode", text)
     if modes and type(env.unwrapped).render is gym.Env.render:
         text = f"It declares the render modes {modes} and has no render(): write it, or leave them out of its metadata."
-        findings.add(Finding("render", text))
+        findings.add("render", text)
     offscreen = [mode for mode in modes if mode in ("rgb_array", "ansi")]
     if not offscreen:
         return
@@ -147,12 +148,12 @@ def _check_rendering(source: EnvironmentSource, env: gym.Env[Any, Any], findings
     except EnvironmentFault as problem:
         if not isinstance(problem.__cause__, TypeError) or "render_mode" not in str(problem):
             raise
-        findings.add(Finding("render_mode", f"It declares the render modes {modes} and takes no render_mode: {fix}."))
+        findings.add("render_mode", f"It declares the render modes {modes} and takes no render_mode: {fix}.")
         return
     if seen.render_mode != offscreen[0]:
         text = f"Made with render_mode={offscreen[0]!r}, its render_mode is {seen.render_mode!r}: {fix}."
-        findings.add(Finding("render_mode", text))
-    findings.add(None if (wrong := explain_closing(seen)) is None else Finding("close", wrong))
+        findings.add("render_mode", text)
+    findings.add("close", explain_closing(seen))
 
 
 def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any, Any]:
@@ -161,7 +162,7 @@ def _reset(env: gym.Env[Any, Any], seed: int, findings: _Findings) -> tuple[Any,
     wrong = explain_reset(result)
     if wrong is None:
         return result
-    findings.add(Finding("reset", f"{wrong}."))
+    findings.add("reset", f"{wrong}.")
     return (result[0] if isinstance(result, tuple) and result else result), {}
 
 
@@ -172,11 +173,11 @@ def _check_resets(env: gym.Env[Any, Any], findings: _Findings) -> list[np.ndarra
     except TypeError as problem:
         if "unexpected keyword" not in str(problem):
             raise
-        findings.add(Finding("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None)."))
+        findings.add("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None).")
         return None
     if not statistics_in(env) and not _same(first, again):
         text = "Two resets with one seed and the same actions gave different observations. Begin reset with "
-        findings.add(Finding("seed", text + "super().reset(seed=seed) and draw from self.np_random only."))
+        findings.add("seed", text + "super().reset(seed=seed) and draw from self.np_random only.")
     return first
 
 
@@ -185,16 +186,16 @@ def _check_history(
 ) -> None:
     """Whether the episode repeats itself after others, and draws from nothing but its own generator."""
     for text in statistics_in(env):
-        findings.add(Finding("history", text, "note"))
-    if "seed" in findings.by_name:
+        findings.add("history", text, "note")
+    if "seed" in findings:
         return
     if not _same(first, _trace(env, findings)):
         text = "After other episodes, one with the same seed and actions gave different observations: something is "
         fix = (
             "kept from episode to episode, such as a curriculum, and is in no checkpoint. Let it follow from the seed."
         )
-        findings.add(Finding("history", text + fix, "note"))
-    findings.add(None if (note := generators.note()) is None else Finding("global generator", note, "note"))
+        findings.add("history", text + fix, "note")
+    findings.add("global generator", generators.note(), "note")
 
 
 def _same(first: list[np.ndarray], again: list[np.ndarray]) -> bool:
@@ -228,92 +229,89 @@ def _check_episodes(env: gym.Env[Any, Any], findings: _Findings) -> None:
     until, ended, choose = time.monotonic() + SECONDS, 0, random_actions(env, 2)
     precision = [(path, space, Precision(space)) for path, space in _leaf_spaces(env.observation_space)]
     kept, info = _reset(env, 2, findings)
-    findings.add(_check_observation(kept, env.observation_space))
+    findings.look(kept, env.observation_space)
     for _ in range(STEPS):
         copied, action = _copies(kept), choose(kept, info)
-        findings.add(choose.found)
+        findings.add("mask", choose.wrong)
         result = env.step(action)
         if not isinstance(result, tuple) or len(result) != 5:
-            findings.add(Finding("step", f"{explain_step(result)}."))
+            findings.add("step", f"{explain_step(result)}.")
             return
         for leaf, copy in zip(trees.leaves(kept), copied, strict=False):
             if isinstance(leaf, np.ndarray) and not np.array_equal(leaf, copy, equal_nan=leaf.dtype.kind == "f"):
                 text = "An observation changed after it was returned. Return a copy of what step changes: "
-                findings.add(Finding("copy", f"{text}self.state.copy()."))
+                findings.add("copy", f"{text}self.state.copy().")
         kept, info = result[0], result[4]
         observation, reward, terminated, truncated, info = result
-        findings.add(_check_observation(observation, env.observation_space))
+        findings.look(observation, env.observation_space)
         for number in reward.each.tolist() if isinstance(reward, MultiAgentReward) else [reward]:
-            findings.add(check_reward(number))
-        findings.add(_check_flag("terminated", terminated))
-        findings.add(_check_flag("truncated", truncated))
+            findings.add("reward", _wrong_reward(number))
+        for name, value in (("terminated", terminated), ("truncated", truncated)):
+            if not isinstance(value, bool | np.bool_):
+                kind = type(value).__name__
+                findings.add("done", f"{name} is {value!r}, a {kind}. Return a bool: bool({name}).")
         if not isinstance(info, dict):
-            findings.add(
-                Finding("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
-            )
+            findings.add("info", f"info is a {type(info).__name__}. Return a dict, {{}} where there is nothing to say.")
         elif "final_obs" in info or "final_observation" in info:
             text = "info holds a final observation: it resets itself, which hides last observations. Leave resets to "
-            findings.add(Finding("autoreset", text + "etude."))
+            findings.add("autoreset", text + "etude.")
         for (path, space, own), leaf in zip(precision, _copies(kept), strict=False):
             if own.looks and leaf.shape == space.shape and leaf.dtype.kind in "fiu":
-                coarse = own.look(leaf[None], f"The observation{path}")
-                findings.add(None if coarse is None else Finding("precision", coarse))
+                findings.add("precision", own.look(leaf[None], f"The observation{path}"))
         if np.any(result[2]) or np.any(result[3]):
             ended += 1
             if ended == EPISODES:
                 return
             kept, info = _reset(env, 2 + ended, findings)
-            findings.add(_check_observation(kept, env.observation_space))
+            findings.look(kept, env.observation_space)
         if time.monotonic() > until:
             break
     if not ended:
         text = f"No episode ended in {STEPS} random steps or {SECONDS:.0f} seconds. If none ever does, limit its time: "
-        findings.add(Finding("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates.", "note"))
+        findings.add("endless", text + "gymnasium.wrappers.TimeLimit(env, 1000), which truncates.", "note")
 
 
-def _check_observation(value: Any, space: Space, key: str = "") -> Finding | None:
-    """The first thing that is wrong with an observation."""
+def _wrong_observation(value: Any, space: Space, key: str = "") -> tuple[str, str] | None:
+    """The first thing that is wrong with an observation: the name of the mistake, and the message."""
     what = f"The observation {key!r}" if key else "The observation"
     if isinstance(space, Dict):
         if not isinstance(value, dict) or set(value) != set(space.spaces):
             got = f"the keys {sorted(value)}" if isinstance(value, dict) else type(value).__name__
-            return Finding("structure", f"{what} is {got}. Return a dict with the keys {sorted(space.spaces)}.")
+            return "structure", f"{what} is {got}. Return a dict with the keys {sorted(space.spaces)}."
     elif isinstance(space, Tuple):
         if not isinstance(value, tuple) or len(value) != len(space.spaces):
-            return Finding("structure", f"{what} is {type(value).__name__}. Return a tuple of {len(space.spaces)}.")
+            return "structure", f"{what} is {type(value).__name__}. Return a tuple of {len(space.spaces)}."
     else:
-        return _check_leaf(value, space, what)
+        return _wrong_leaf(value, space, what)
     checks = (
-        _check_observation(value[name], part, f"{key}.{name}" if key else str(name)) for name, part in parts(space)
+        _wrong_observation(value[name], part, f"{key}.{name}" if key else str(name)) for name, part in parts(space)
     )
     return next((found for found in checks if found is not None), None)
 
 
-def _check_leaf(value: Any, space: Space, what: str) -> Finding | None:
+def _wrong_leaf(value: Any, space: Space, what: str) -> tuple[str, str] | None:
     if is_text(space):
         if not isinstance(value, str):
-            return Finding("dtype", f"{what} is a {type(value).__name__}, its space {space}. Return a text.")
+            return "dtype", f"{what} is a {type(value).__name__}, its space {space}. Return a text."
         text = f"{what} is {value[:80]!r}, outside of {space}. Widen the space, or return another text."
-        return None if space.contains(value) else Finding("bounds", text)
+        return None if space.contains(value) else ("bounds", text)
     if not isinstance(value, np.ndarray | np.generic | int):
-        return Finding("dtype", f"{what} is a {type(value).__name__}. Return np.array(..., dtype=np.{space.dtype}).")
+        return "dtype", f"{what} is a {type(value).__name__}. Return np.array(..., dtype=np.{space.dtype})."
     array = np.asarray(value)
     if array.shape != space.shape:
         fix = "Make what you return and observation_space agree"
-        return Finding("shape", f"{what} has shape {array.shape}, its space {describe(space)}. {fix}.")
+        return "shape", f"{what} has shape {array.shape}, its space {describe(space)}. {fix}."
     if array.dtype.kind == "f" and not np.isfinite(array).all():
-        return Finding("finite", f"{what} holds {_first(array, ~np.isfinite(array))}. Every value must be finite.")
+        return "finite", f"{what} holds {_first(array, ~np.isfinite(array))}. Every value must be finite."
     if array.dtype != space.dtype and not isinstance(value, int):
-        return Finding(
-            "dtype", f"{what} is {array.dtype}, its space {space.dtype}. Return it with .astype(np.{space.dtype})."
-        )
+        return "dtype", f"{what} is {array.dtype}, its space {space.dtype}. Return it with .astype(np.{space.dtype})."
     if isinstance(space, Box) and not space.contains(array):
         outside = (array < space.low) | (array > space.high)
         bounds = f"{_first(space.low, outside)} to {_first(space.high, outside)}"
         fix = "Widen observation_space, or clip what you return"
-        return Finding("bounds", f"{what} holds {_first(array, outside)} where its space has {bounds}. {fix}.")
+        return "bounds", f"{what} holds {_first(array, outside)} where its space has {bounds}. {fix}."
     if not isinstance(space, Box) and not space.contains(value):
-        return Finding("bounds", f"{what} is {value}, outside {describe(space)}. Make the space larger.")
+        return "bounds", f"{what} is {value}, outside {describe(space)}. Make the space larger."
     return None
 
 
@@ -321,23 +319,14 @@ def _first(array: np.ndarray, where: np.ndarray) -> Any:
     return array[where].flat[0]
 
 
-def check_reward(reward: Any) -> Finding | None:
-    """A reward is one finite number."""
+def _wrong_reward(reward: Any) -> str | None:
+    """What is wrong with a reward, which is one finite number."""
     if isinstance(reward, np.ndarray) or not isinstance(reward, int | float | np.number | np.bool_):
         kind = f"an array of shape {reward.shape}" if isinstance(reward, np.ndarray) else f"a {type(reward).__name__}"
-        return Finding("reward", f"The reward is {kind}. Return one number: float(reward).")
+        return f"The reward is {kind}. Return one number: float(reward)."
     if not np.isfinite(reward):
-        return Finding(
-            "reward", f"The reward is {reward}. It must be finite: guard what can divide by zero or overflow."
-        )
+        return f"The reward is {reward}. It must be finite: guard what can divide by zero or overflow."
     return None
-
-
-def _check_flag(name: str, value: Any) -> Finding | None:
-    """`terminated` and `truncated` are bools."""
-    if isinstance(value, bool | np.bool_):
-        return None
-    return Finding("done", f"{name} is {value!r}, a {type(value).__name__}. Return a bool: bool({name}).")
 
 
 def random_actions(env: gym.Env[Any, Any], seed: int) -> RandomActions | RandomActionsOfSeveral:

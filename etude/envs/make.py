@@ -273,18 +273,18 @@ class Finding:
 class RandomActions:
     """Draws actions of one space, always the same ones from a seed, also where the environment makes its space anew.
 
-    found: what was wrong with the last mask.
+    wrong: what was wrong with the last mask.
     """
 
     def __init__(self, space: Space, seed: int):
         self._space = copy.deepcopy(space)
         self._space.seed(seed)
         self._rng = np.random.default_rng(seed)
-        self.found: Finding | None = None
+        self.wrong: str | None = None
 
     def __call__(self, observation: Any, info: Any) -> Any:
         """An action for what a reset or a step returned."""
-        self.found = None
+        self.wrong = None
         held = (part for part in (observation, info) if isinstance(part, dict))
         mask = next((part[ACTION_MASK] for part in held if ACTION_MASK in part), None)
         counts = maskable(self._space)
@@ -293,13 +293,12 @@ class RandomActions:
         flat = flat_mask(mask)
         legal = [np.flatnonzero(part) for part in np.split(flat, np.cumsum(counts)[:-1])]
         if flat.shape != (sum(counts),):
-            self.found = Finding(
-                "mask", f"The action mask has shape {flat.shape}; {self._space} needs ({sum(counts)},)."
-            )
+            self.wrong = f"The action mask has shape {flat.shape}; {self._space} needs ({sum(counts)},)."
             return self._space.sample()
         if not all(map(len, legal)):
-            text = "The action mask allows no action at all. End the episode with terminated=True when none is left."
-            self.found = Finding("mask", text)
+            self.wrong = (
+                "The action mask allows no action at all. End the episode with terminated=True when none is left."
+            )
             return self._space.sample()
         chosen = iter([int(self._rng.choice(part)) for part in legal])
         return tree_of(self._space, (self._put_together(leaf, chosen) for _, leaf in leaves(self._space)))
@@ -322,7 +321,7 @@ class RandomActionsOfSeveral:
     def __init__(self, agents: dict[str, Spaces], seed: int):
         self._spaces = [own.action for own in agents.values()]
         self._each = {name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(agents.items())}
-        self.found: Finding | None = None
+        self.wrong: str | None = None
 
     def __call__(self, observation: Any, info: Any) -> np.ndarray:
         """The joined actions of all agents."""

@@ -44,14 +44,6 @@ class Refused(Exception):
         self.status, self.headers = status, headers or []
 
 
-def kind_of_body(content_type: str) -> str:
-    """JSON or MessagePack."""
-    kind = content_type.partition(";")[0].strip().lower()
-    if kind not in (JSON, MSGPACK):
-        raise Refused(415, f"Content-Type: expected {JSON} or {MSGPACK}; got {kind!r:.80}.")
-    return kind
-
-
 def unpacked(data: bytes | bytearray, kind: str) -> dict[str, Any]:
     """The dict in a body."""
     try:
@@ -396,7 +388,9 @@ class HttpServer:
             headers = dict(scope["headers"])
             self._admit(scope, headers, route)
             if route.method == "POST":
-                kind = kind_of_body(headers.get(b"content-type", b"").decode("latin-1"))
+                kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
+                if kind not in (JSON, MSGPACK):
+                    raise Refused(415, f"Content-Type: expected {JSON} or {MSGPACK}; got {kind!r:.80}.")
                 given = unpacked(await self._body(headers, receive), kind)
             else:
                 given = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1")))

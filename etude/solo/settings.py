@@ -176,7 +176,7 @@ def strategy_arguments(arguments: tuple[Any, ...], named: dict[str, Any]) -> tup
 WindowFunction = Callable[[int], "int | None"]  # from the number of a process to how many of its oldest rows to drop
 
 
-class ProcessWindows(NamedTuple):
+class _ProcessWindows(NamedTuple):
     """What each process of the pool drops of its own part."""
 
     function: WindowFunction
@@ -197,7 +197,7 @@ class ProcessWindows(NamedTuple):
 
 
 # Rows to keep, the fraction to keep, the first from how many there are, or what processes drop.
-Window = int | float | Callable[[int], int] | ProcessWindows | None
+Window = int | float | Callable[[int], int] | _ProcessWindows | None
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ class Options:
     def first(self, *windows: str) -> Window:
         """The window of each process, or the first of these options that was given, or None."""
         if self.window_size_func is not None:
-            return ProcessWindows(self.window_size_func)
+            return _ProcessWindows(self.window_size_func)
         given = (getattr(self, name) for name in windows)
         return next((window for window in given if window is not None), None)
 
@@ -363,7 +363,7 @@ def cut(buffer: Buffer, window: Window) -> None:
     """Drop all but the window."""
     held = len(buffer)
     assert window is not None
-    if isinstance(window, ProcessWindows):
+    if isinstance(window, _ProcessWindows):
         buffer.trim(window.kept(buffer.ring.filled))
     elif callable(window):
         buffer.trim(max(1, min(held, int(window(held)))))

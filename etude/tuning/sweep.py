@@ -222,7 +222,7 @@ class Sweep(ManyRuns):
         self._groups: tuple[tuple[int, ...], ...] = ()
         self._waiting: list[int] = []  # numbers of groups
         self._executor = executor or (SerialExecutor() if count == 1 else ProcessExecutor(count))
-        self.at: dict[int, SeedAt] = {}  # how far each run is
+        self.at: dict[int, _SeedAt] = {}  # how far each run is
         self.failed: dict[int, str] = {}  # by seed, why its run cannot go on
         self.notes: list[str] = []  # warnings, with their seeds
         self.folder: Path = folder_of(folder, ROOT, self.name)
@@ -281,9 +281,9 @@ class Sweep(ManyRuns):
         return Segment(number, {}, None, 0, self.steps)
 
     def _record(self, report: Any) -> None:
-        if isinstance(report, SeedAt):
+        if isinstance(report, _SeedAt):
             self.at[report.seed] = report
-        elif isinstance(report, SeedFailed):
+        elif isinstance(report, _SeedFailed):
             self.failed[report.seed] = report.reason
         elif isinstance(report, SegmentFailed):
             lost = [seed for seed in self._groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
@@ -342,7 +342,7 @@ RECENT = 20  # episodes of the mean return that is reported while a run goes on
 SECONDS = 0.5  # between two reports of a run
 
 
-class SeedAt(NamedTuple):
+class _SeedAt(NamedTuple):
     """How far the run of a seed is. mean: return of its last episodes; None before the first has ended."""
 
     seed: int
@@ -350,14 +350,14 @@ class SeedAt(NamedTuple):
     mean: float | None
 
 
-class SeedFailed(NamedTuple):
+class _SeedFailed(NamedTuple):
     """The run of a seed cannot go on."""
 
     seed: int
     reason: str
 
 
-SeedReport = SeedAt | SeedFailed | Noted
+SeedReport = _SeedAt | _SeedFailed | Noted
 SavedRun = tuple[int, RunDirectory, Path | None]  # a seed, and the checkpoint that it goes on from; None: it begins
 
 
@@ -451,7 +451,7 @@ class SweepSettings(SegmentRuns):
                 if self.stopped():
                     group.stop()
             for i, error in group.errors.items():
-                yield SeedFailed(part[i][0], report_of(error))
+                yield _SeedFailed(part[i][0], report_of(error))
 
 
 def _complete(directory: RunDirectory) -> dict[int, Path]:
@@ -483,6 +483,6 @@ class _SeedReporter:
         elif isinstance(event, Finished):
             yield self._at(event.step)
 
-    def _at(self, step: int) -> SeedAt:
+    def _at(self, step: int) -> _SeedAt:
         self._next = time.monotonic() + SECONDS
-        return SeedAt(self._seed, step, float(np.mean(self._returns)) if self._returns else None)
+        return _SeedAt(self._seed, step, float(np.mean(self._returns)) if self._returns else None)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -146,20 +146,12 @@ def _check_actions(agent: Agent, spaces: Spaces) -> None:
         raise SpaceError("An action mask needs Discrete or MultiDiscrete actions; remove it from this environment.")
 
 
-class FittedAgent(NamedTuple):
-    """An agent, and the environment with what the agent reads of it."""
-
-    algorithm: str
-    agent: Agent
-    environment: Any
-    spaces: Spaces
-    translation: Translation
-
-
-def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Agent]]) -> FittedAgent:
-    """The agent for an environment, which holds its global state where the agent reads that, action masks where infos
-    hold any, and the origins of large numbers where observations are normalised. agent_for_spaces: returns (name,
-    agent)."""
+def fitted(
+    environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Agent]]
+) -> tuple[str, Agent, Any, Spaces, Translation]:
+    """(name, agent, environment, spaces, translation): the agent for an environment, which holds its global state where
+    the agent reads that, action masks where infos hold any, and the origins of large numbers where observations are
+    normalised. agent_for_spaces: returns (name, agent)."""
     spaces, translation, environment = examine(environment)
     name, agent = agent_for_spaces(spaces)
     if isinstance(agent, MultiAgent) and agent.reads_state:
@@ -173,7 +165,7 @@ def fitted(environment: Any, agent_for_spaces: Callable[[Spaces], tuple[str, Age
             name, agent = agent_for_spaces(spaces)
     if isinstance(environment, ConfiguredEnvironment) and not environment.masks and not environment.origins:
         environment = as_given(environment)  # nothing was found
-    return FittedAgent(name, agent, environment, spaces, translation)
+    return name, agent, environment, spaces, translation
 
 
 def agent_for(

@@ -23,7 +23,7 @@ from etude.training.loop import RunLearning
 SKIPPED = ("replay", "rollout", "recorded", "rewriters", "adapting", "scale", "layer_noise", "evaluation", "waiting")
 
 
-class SourceWeights(NamedTuple):
+class _SourceWeights(NamedTuple):
     """Weights by name, and what normalises observations, where a run had it."""
 
     name: str
@@ -83,10 +83,10 @@ def start_from(given: Any, learner: RunLearning) -> StartedFrom:
     return StartedFrom(source.name, tuple(taken), drawn, unused)
 
 
-def _read(given: Any) -> SourceWeights:
+def _read(given: Any) -> _SourceWeights:
     if isinstance(given, Mapping):
         weights = {str(name): np.asarray(array) for name, array in given.items()}
-        return SourceWeights("the given arrays", weights)
+        return _SourceWeights("the given arrays", weights)
     if not isinstance(given, str | PathLike):
         raise ConfigError(
             f"start_from is a {type(given).__name__}; expected a run directory, a checkpoint (.etude), a file of "
@@ -96,7 +96,7 @@ def _read(given: Any) -> SourceWeights:
     if path.suffix == ".safetensors":
         try:
             with path.open("rb") as file:
-                return SourceWeights(str(path), tensors.decode(file, path.stat().st_size))  # type: ignore[arg-type]
+                return _SourceWeights(str(path), tensors.decode(file, path.stat().st_size))  # type: ignore[arg-type]
         except OSError as problem:
             raise CheckpointError(f"{path} cannot be read: {problem.strerror}.") from problem
         except ValueError as problem:
@@ -108,7 +108,9 @@ def _read(given: Any) -> SourceWeights:
         )
     state = present_state(read_run(path, ("engine", "moments"), SKIPPED).state)
     values = Stored(state, "").table()["engine"].table()["values"].table()
-    return SourceWeights(str(path), {name: np.asarray(array.value) for name, array in values.items()}, state["moments"])
+    return _SourceWeights(
+        str(path), {name: np.asarray(array.value) for name, array in values.items()}, state["moments"]
+    )
 
 
 def _matching(name: str, layout: ParameterLayout, weights: Weights) -> str | None:
@@ -128,7 +130,7 @@ def _inner(name: str) -> str:
     return name.partition(".")[2]
 
 
-def _fitting(name: str, layout: ParameterLayout, source: SourceWeights, found: str) -> np.ndarray:
+def _fitting(name: str, layout: ParameterLayout, source: _SourceWeights, found: str) -> np.ndarray:
     array, own = source.weights[found], layout.initial[name]
     if array.shape != own.shape or array.dtype.kind not in "fiu" or not np.isfinite(array).all():
         raise NetworkError(

@@ -384,9 +384,8 @@ class Evolution(Study):
             seeds += [drawn] * (drawn not in seeds)
         own = made.options()
         if not isinstance(made.algorithm, Agent):  # with the networks that it has here, such as convolutions for images
-            own["config"] = fitted_agent(
-                made.environment.configured(), functools.partial(agents_for, made)
-            ).agent.config
+            _, agent, *_ = fitted_agent(made.environment.configured(), functools.partial(agents_for, made))
+            own["config"] = agent.config
         super().__init__(
             made.algorithm, made.environment.env, {}, steps=steps // every * every, trials=1, seeds=seeds,
             scheduler=Generations(every, mutations or Mutations(), tournament or Tournament()),

@@ -69,7 +69,7 @@ class _RunCandidate(NamedTuple):
     weights: dict[str, Any]
     moments: dict[str, Any] | None
 
-    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: _FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         with Run.of(self.made) as run:
             own = {name: x.shape for name, x in run.engine.weights().items()}
@@ -98,7 +98,7 @@ class _AgentCandidate(NamedTuple):
     seed: int
     strategy: Any = None
 
-    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: _FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
@@ -153,7 +153,7 @@ class SentAgentCandidate(NamedTuple):
                 "or as a callable, and plain arguments, or train the candidates in this process: jobs=1."
             ) from error
 
-    def train(self, record: _CandidateRecord, limits: FinderSettings, watch: Watch) -> None:
+    def train(self, record: _CandidateRecord, limits: _FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
         if self.backend is not None:
             os.environ["KERAS_BACKEND"] = self.backend
@@ -169,7 +169,7 @@ class Trained(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FinderSettings(SegmentRuns):
+class _FinderSettings(SegmentRuns):
     """What all candidates of a finder have in common, a `segment.SegmentSettings`; and what trains them in a process.
 
     episodes: at which the training of a candidate ends; None: no limit. options: of `RL.train`, for agents of one's
@@ -184,11 +184,11 @@ class FinderSettings(SegmentRuns):
     options: dict[str, Any]
     stopped: Watch = lambda: False  # in the process that trains, see `segment.SegmentSettings`
 
-    def on(self, device: str) -> FinderSettings:
+    def on(self, device: str) -> _FinderSettings:
         """The same: candidates have devices of their own."""
         return self
 
-    def runs(self, stopped: Watch) -> FinderSettings:
+    def runs(self, stopped: Watch) -> _FinderSettings:
         """What trains candidates in this process."""
         return replace(self, stopped=stopped)
 
@@ -289,7 +289,7 @@ class ParallelFinder:
                     candidates.append(_AgentCandidate(agent, optimizer, values, first.seed, strategy))
                 else:
                     candidates.append(SentAgentCandidate.of(agent, optimizer, values, first.seed))
-        self._records = self._trained(FinderSettings(tuple(candidates), episodes, options), jobs)
+        self._records = self._trained(_FinderSettings(tuple(candidates), episodes, options), jobs)
         records = dict(enumerate(self._records))
         rewards = {i: mean for i, record in records.items() if (mean := record.mean_reward) is not None}
         losses = {i: mean for i, record in records.items() if (mean := record.mean_loss) is not None}
@@ -310,7 +310,7 @@ class ParallelFinder:
             train_loss.update_state(self._records[best].mean_loss)
         return self.logs
 
-    def _trained(self, settings: FinderSettings, jobs: int) -> list[_CandidateRecord]:
+    def _trained(self, settings: _FinderSettings, jobs: int) -> list[_CandidateRecord]:
         """The records of all candidates, so many of which train at a time."""
         records: dict[int, _CandidateRecord] = {}
         segments = iter([Segment(i, {}, None, 0, 1) for i in range(len(settings.candidates))])
