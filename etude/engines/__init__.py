@@ -16,7 +16,7 @@ from etude.base.cores import Busy
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.forks import check_home
 from etude.base.spaces import Spaces
-from etude.engines.replicas import Devices, Launch, Replicas, launched
+from etude.engines.replicas import Launch, Replicas, launched
 from etude.language import Pretrained
 from etude.networks import actor_of, critic_of
 from etude.networks.maker import made_by
@@ -129,21 +129,31 @@ def strategy_replicas(strategy: Any) -> Any:
         return replicas_of(strategy)
 
 
-def replicas_for(name: str, network: Any, devices: Devices, device: str, compiled: bool) -> Replicas | None:
-    """The devices that a run with these settings trains on, where they are several; None for one. See
-    `find_replicas`. name: see `choose`."""
-    if devices is None or devices == 1:
-        return None
-    with _threads_that_sleep():
-        return find_replicas(choose(name, network), devices, device, compiled)
+@contextmanager
+def _threads_that_sleep() -> Iterator[None]:
+    """Import torch in this context: its threads then wait for each other for some ten microseconds before they sleep.
+    Otherwise they spin for milliseconds, and where other processes use the cores for as long as those compute.
 
-
-def find_replicas(engine: str, devices: int | str, device: str, compiled: bool) -> Replicas | None:
-    """The replicas of a run with this engine, once its processes have found each other; None for a single device.
-
-    device: as `Execution` has it. Raises ConfigError where there are not as many devices or processes, or one of them
-    would be used twice.
+    OpenMP reads how long when it is loaded. Where torch was imported before, or the user set it, nothing changes.
     """
+    if "torch" in sys.modules or any(name in os.environ for name in _WAITING):
+        yield
+        return
+    os.environ[_WAITING[0]] = "1000"
+    try:
+        yield
+    finally:
+        del os.environ[_WAITING[0]]
+
+
+@_threads_that_sleep()
+def replicas_for(name: str, network: Any, devices: int | str, device: str, compiled: bool) -> Replicas | None:
+    """The replicas of a run, once its processes have found each other; None for a single device.
+
+    name: see `choose`. device: as `Execution` has it. Raises ConfigError where there are not as many devices or
+    processes, or one of them would be used twice.
+    """
+    engine = choose(name, network)
     if engine == "tensorflow":
         raise ConfigError(
             f"devices = {devices!r} is for the engines torch and jax; TensorFlow trains on several devices with a "
@@ -194,23 +204,6 @@ def find_replicas(engine: str, devices: int | str, device: str, compiled: bool) 
     from etude.engines.torch_group import TorchGroup
 
     return Replicas(size, own, group=TorchGroup())
-
-
-@contextmanager
-def _threads_that_sleep() -> Iterator[None]:
-    """Import torch in this context: its threads then wait for each other for some ten microseconds before they sleep.
-    Otherwise they spin for milliseconds, and where other processes use the cores for as long as those compute.
-
-    OpenMP reads how long when it is loaded. Where torch was imported before, or the user set it, nothing changes.
-    """
-    if "torch" in sys.modules or any(name in os.environ for name in _WAITING):
-        yield
-        return
-    os.environ[_WAITING[0]] = "1000"
-    try:
-        yield
-    finally:
-        del os.environ[_WAITING[0]]
 
 
 @contextmanager

@@ -144,7 +144,7 @@ AXIS = "batch"
 
 
 def jax_replicas(devices: int | str, device: str, launch: Launch | None) -> Replicas | None:
-    """The devices of a run; see `engines.find_replicas`."""
+    """The devices of a run; see `engines.replicas_for`."""
     if ":" in device:
         raise ConfigError(f"device = {device!r} is one device; got devices = {devices!r}. Give device='cuda' or 'cpu'.")
     if launch is not None and launch.size > 1 and not jax.distributed.is_initialized():

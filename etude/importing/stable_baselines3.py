@@ -53,7 +53,7 @@ HYPERPARAMETERS = {
 }
 
 
-class Parts(NamedTuple):
+class _Parts(NamedTuple):
     """What a policy consists of; see `ImportedModel`."""
 
     networks: dict[str, Any]
@@ -167,7 +167,7 @@ def _refuse_what_differs(path: Path, data: dict[str, Any]) -> None:
         raise ConfigError(f"{path} was trained with {found[0]}, which cannot be imported. Expected {EXPECTED}.")
 
 
-def _parts(tensors: NamedTensors, data: dict[str, Any]) -> tuple[str, Parts]:
+def _parts(tensors: NamedTensors, data: dict[str, Any]) -> tuple[str, _Parts]:
     """The algorithm, by the names of the layers (its class is in a pickle), and its parts."""
     if tensors.have("action_net.", "value_net."):
         return "ppo" if "n_epochs" in data else "a2c", _actor_and_critic(tensors)
@@ -175,20 +175,20 @@ def _parts(tensors: NamedTensors, data: dict[str, Any]) -> tuple[str, Parts]:
         networks = {
             here: _network(tensors, there, ("q_net",)) for here, there in (("q", "q_net"), ("q_target", "q_net_target"))
         }
-        return "dqn", Parts(networks, {})
+        return "dqn", _Parts(networks, {})
     if tensors.have("actor.log_std.", "critic.qf0."):
         actor = _network(tensors, "actor", ("latent_pi", "mu"))
         *hidden, mean = actor.dense
         last = Layer(*(np.concatenate(both) for both in zip(mean, tensors.layer("actor.log_std"), strict=True)))
-        return "sac", Parts({"actor": actor._replace(dense=(*hidden, last)), **_critics(tensors)}, {})
+        return "sac", _Parts({"actor": actor._replace(dense=(*hidden, last)), **_critics(tensors)}, {})
     if tensors.have("actor.mu.", "actor_target.mu.", "critic.qf0."):
         actors = {name: _network(tensors, name, ("mu",)) for name in ("actor", "actor_target")}
         critics = _critics(tensors)
         if len(critics["critic"]) > 2:
             raise tensors.error(f"it has {len(critics['critic'])} critics, and TD3 here has two")
         if len(critics["critic"]) == 2:
-            return "td3", Parts(actors | critics, {})
-        return "ddpg", Parts(actors | {name: own for name, (own,) in critics.items()}, {})
+            return "td3", _Parts(actors | critics, {})
+        return "ddpg", _Parts(actors | {name: own for name, (own,) in critics.items()}, {})
     raise tensors.error("its layers are those of another algorithm or policy")
 
 
@@ -219,7 +219,7 @@ def _critics(tensors: NamedTensors) -> dict[str, tuple[Layers, ...]]:
     return found
 
 
-def _actor_and_critic(tensors: NamedTensors) -> Parts:
+def _actor_and_critic(tensors: NamedTensors) -> _Parts:
     """PPO and A2C. Layers that actor and critic share become layers of both."""
     networks = {}
     for part, own, layers, head in (
@@ -234,7 +234,7 @@ def _actor_and_critic(tensors: NamedTensors) -> Parts:
     both = actor.convolutions and np.array_equal(actor.convolutions[0].weight, critic.convolutions[0].weight)
     note = "Layers that actor and critic share are layers of both here, and are trained apart from now on."
     numbers = {LOG_STD: tensors.read("log_std")} if tensors.have("log_std") else {}
-    return Parts(networks, numbers, note if both or tensors.have("mlp_extractor.shared_net.") else "")
+    return _Parts(networks, numbers, note if both or tensors.have("mlp_extractor.shared_net.") else "")
 
 
 def _hyperparameters(algorithm: str, data: dict[str, Any]) -> tuple[dict[str, Any], str]:

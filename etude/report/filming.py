@@ -278,13 +278,11 @@ class _Shown(Callback):
     def on_train_begin(self, run: Any, event: Started) -> None:
         self._show(run, event.step)
 
-    def on_steps_collected(self, run: Any, event: Collected) -> None:
+    def on_steps_collected(self, run: Any, event: Collected | Learned) -> None:
         if event.step // self.every > self._last // self.every:
             self._show(run, event.step)
 
-    def on_update(self, run: Any, event: Learned) -> None:  # on recorded data, nothing is collected
-        if event.step // self.every > self._last // self.every:
-            self._show(run, event.step)
+    on_update = on_steps_collected  # on recorded data, nothing is collected
 
     def on_train_end(self, run: Any, event: Finished) -> None:
         if event.step > self._last:

@@ -20,7 +20,7 @@ from etude.base.data import Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, all_at, at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
-from etude.base.spaces import Box, Hybrid, Space, Spaces, zeros
+from etude.base.spaces import Box, Hybrid, Spaces, zeros
 from etude.base.trees import Tree
 from etude.config import Config
 from etude.losses.distributions import of_choices
@@ -36,6 +36,7 @@ ROWS = ("observation", "action", "next_observation")  # of the steps that wait t
 class Curiosity(RewriterSpec):
     """Settings that intrinsic rewards have in common. Floats may be `Linear` schedules over environment steps."""
 
+    agent: ClassVar[type[Agent]]  # what computes and learns the intrinsic reward
     coefficient: float | Linear = 1.0  # of the normalised intrinsic reward that is added to the environment's
     network: Spec | None = None  # None: Mlp((64, 64)), and a Conv for images
     features: int = 64  # outputs of the networks of observations
@@ -51,10 +52,6 @@ class Curiosity(RewriterSpec):
         checks.counts(self, "features", "batch_size")
         checks.fractions(self, "gamma")
         check_optimizer(type(self).__name__, self.optimizer)
-
-    def agent(self, spaces: Spaces) -> Agent:
-        """What computes and learns the intrinsic reward."""
-        raise NotImplementedError
 
     def build(self, context: RewriterContext) -> Rewriter:
         if context.spaces.agents is not None:
@@ -76,25 +73,6 @@ class CuriosityConfig(Config):
     settings: Any = None
 
 
-def config_of(settings: Curiosity, network: Spec) -> CuriosityConfig:
-    """The config of the agent of an intrinsic reward."""
-    return CuriosityConfig(
-        network=network,
-        learning_rate=settings.learning_rate,
-        normalize_observation=settings.normalize_observation,
-        optimizer=settings.optimizer,
-        settings=settings,
-    )
-
-
-def network_for(spec: Spec | None, space: Space) -> Spec:
-    """The spec, or the default for observations of a space."""
-    if spec is not None:
-        return spec
-    filters = fitting_filters(space)
-    return Mlp((64, 64)) if filters is None else Conv(filters)
-
-
 class _IntrinsicReward(Rewriter):
     """Adds `coefficient` times the intrinsic reward, divided by the running deviation of its discounted return, which
     goes on beyond the ends of episodes (as in Burda et al. 2018, arXiv:1810.12894, section 2.4).
@@ -105,7 +83,16 @@ class _IntrinsicReward(Rewriter):
 
     def __init__(self, settings: Curiosity, context: RewriterContext):
         self._settings, self._name, self._spaces = settings, context.name, context.spaces
-        self._engine = context.make_engine(settings.agent(context.spaces), context.seed)
+        filters = fitting_filters(context.spaces.observation)
+        default: Spec = Mlp((64, 64)) if filters is None else Conv(filters)
+        config = CuriosityConfig(
+            network=default if settings.network is None else settings.network,
+            learning_rate=settings.learning_rate,
+            normalize_observation=settings.normalize_observation,
+            optimizer=settings.optimizer,
+            settings=settings,
+        )
+        self._engine = context.make_engine(settings.agent(config), context.seed)
         self._scale = RunningScale(context.environments)
         on = self._engine.layout.normaliser is not None
         self._moments = RunningMoments(context.spaces.observation) if on else None
@@ -226,22 +213,6 @@ def fixed(part: Part) -> Part:
     return part
 
 
-@dataclass(frozen=True)
-class RND(Curiosity):
-    """Intrinsic rewards for new observations: the mean squared error with which a trained network predicts the features
-    of the next observation that a fixed random network computes.
-
-    Differs from the paper: intrinsic and environment rewards have one value function, one discount factor, and end with
-    the episode; the predictor is trained once on each step, and not on all epochs of a policy's minibatches.
-    """
-
-    name: ClassVar[str] = "rnd"
-    predictor_network: Spec | None = None  # None: as `network`, which is the fixed one's
-
-    def agent(self, spaces: Spaces) -> Agent:
-        return _RNDAgent(config_of(self, network_for(self.network, spaces.observation)))
-
-
 class _RNDAgent(Agent):
     """A fixed network `target` and a trained network `predictor`, both from observations to features."""
 
@@ -267,24 +238,17 @@ class _RNDAgent(Agent):
 
 
 @dataclass(frozen=True)
-class ICM(Curiosity):
-    """Intrinsic rewards for steps whose outcome is hard to predict: half the squared error with which a forward model
-    predicts the features of the next observation from those of the observation, and the action.
+class RND(Curiosity):
+    """Intrinsic rewards for new observations: the mean squared error with which a trained network predicts the features
+    of the next observation that a fixed random network computes.
 
-    Features are learned by an inverse model, which predicts the action from the features before and after it, and by
-    the forward model, as in the paper's equation 7. Box actions are predicted by their mean squared error.
+    Differs from the paper: intrinsic and environment rewards have one value function, one discount factor, and end with
+    the episode; the predictor is trained once on each step, and not on all epochs of a policy's minibatches.
     """
 
-    name: ClassVar[str] = "icm"
-    model_network: Spec = Mlp((64,))  # of the forward and the inverse model
-    forward_share: float = 0.2  # the paper's beta: share of the forward loss; the inverse loss has the rest
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.fractions(self, "forward_share")
-
-    def agent(self, spaces: Spaces) -> Agent:
-        return _ICMAgent(config_of(self, network_for(self.network, spaces.observation)))
+    name: ClassVar[str] = "rnd"
+    agent: ClassVar[type[Agent]] = _RNDAgent
+    predictor_network: Spec | None = None  # None: as `network`, which is the fixed one's
 
 
 class _ICMAgent(Agent):
@@ -333,26 +297,22 @@ class _ICMAgent(Agent):
 
 
 @dataclass(frozen=True)
-class E3B(Curiosity):
-    """Intrinsic rewards for observations unlike those before in the episode: f' C^-1 f of the features f of the next
-    observation, where C is the sum of f f' over the episode so far and `ridge` times the identity.
+class ICM(Curiosity):
+    """Intrinsic rewards for steps whose outcome is hard to predict: half the squared error with which a forward model
+    predicts the features of the next observation from those of the observation, and the action.
 
-    Features are learned by an inverse model, which predicts the action from the features before and after it.
+    Features are learned by an inverse model, which predicts the action from the features before and after it, and by
+    the forward model, as in the paper's equation 7. Box actions are predicted by their mean squared error.
     """
 
-    name: ClassVar[str] = "e3b"
-    model_network: Spec = Mlp((64,))  # of the inverse model
-    ridge: float = 0.1  # the paper's lambda: the features' covariance where an episode begins, times the identity
+    name: ClassVar[str] = "icm"
+    agent: ClassVar[type[Agent]] = _ICMAgent
+    model_network: Spec = Mlp((64,))  # of the forward and the inverse model
+    forward_share: float = 0.2  # the paper's beta: share of the forward loss; the inverse loss has the rest
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.positive(self, "ridge")
-
-    def agent(self, spaces: Spaces) -> Agent:
-        return _E3BAgent(config_of(self, network_for(self.network, spaces.observation)))
-
-    def rewriter(self, context: RewriterContext) -> Rewriter:
-        return _EpisodicReward(self, context)
+        checks.fractions(self, "forward_share")
 
 
 class _E3BAgent(_ICMAgent):
@@ -370,6 +330,27 @@ class _E3BAgent(_ICMAgent):
         before, after = self.features(batch.observation), self.features(batch.next_observation)
         predicted = self.model["inverse"]((before, after))
         return Losses(model=Loss(self._inverse_error(self.action_space, predicted, batch.action)))
+
+
+@dataclass(frozen=True)
+class E3B(Curiosity):
+    """Intrinsic rewards for observations unlike those before in the episode: f' C^-1 f of the features f of the next
+    observation, where C is the sum of f f' over the episode so far and `ridge` times the identity.
+
+    Features are learned by an inverse model, which predicts the action from the features before and after it.
+    """
+
+    name: ClassVar[str] = "e3b"
+    agent: ClassVar[type[Agent]] = _E3BAgent
+    model_network: Spec = Mlp((64,))  # of the inverse model
+    ridge: float = 0.1  # the paper's lambda: the features' covariance where an episode begins, times the identity
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "ridge")
+
+    def rewriter(self, context: RewriterContext) -> Rewriter:
+        return _EpisodicReward(self, context)
 
 
 class _EpisodicReward(_IntrinsicReward):

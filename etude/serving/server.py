@@ -107,6 +107,14 @@ def _refusing() -> Iterator[None]:
         raise Refused(422, f"{problem}") from None
 
 
+def _ending(body: dict[str, Any]) -> tuple[bool, bool]:
+    """Whether an episode was terminated, and truncated."""
+    terminated, truncated = http.flag(body, "terminated"), http.flag(body, "truncated")
+    if not (terminated or truncated):
+        raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
+    return terminated, truncated
+
+
 def conversion_of(observation: Space, action: Space, spaces: Spaces) -> SpaceConversion:
     """From the spaces that clients have to `spaces`, those of agents."""
     masked = isinstance(spaces.observation, Dict) and ACTION_MASK in spaces.observation.spaces
@@ -381,9 +389,7 @@ class PolicyServer:
             if self._samples and post.log_prob is None:
                 raise Refused(422, "This algorithm learns from probabilities: give the action's log_prob, too.")
         elif kind == "end":
-            post.terminated, post.truncated = (http.flag(body, which) for which in ("terminated", "truncated"))
-            if not (post.terminated or post.truncated):
-                raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
+            post.terminated, post.truncated = _ending(body)
         return post
 
     def _chunk(self, name: str, body: dict[str, Any]) -> Post:
@@ -505,10 +511,7 @@ class AgentsServer(PolicyServer):
         found = {agent: _HOW[how] for agent, how in told.items()}
         if not ends:
             return found
-        terminated, truncated = (http.flag(body, which) for which in _HOW)
-        if not (terminated or truncated):
-            raise Refused(422, "end: expected terminated (the world ended) or truncated (the clock did), as true.")
-        rest = joint.TERMINATED if terminated else joint.TRUNCATED
+        rest = joint.TERMINATED if _ending(body)[0] else joint.TRUNCATED
         return {agent: found.get(agent, rest) for agent in self._raw if agent not in over}
 
     def _by_agent(self, body: dict[str, Any], what: str) -> dict[str, Any]:

@@ -103,8 +103,8 @@ class RayWorker(Worker):
         self._place = self._actor.place.remote()
         memory = self.memory
         sizes = tuple(len(buffer) for buffer in memory.buffers)
-        start = Start(job, self.counters.copy(), sizes, len(memory.weights or b""))
-        self._calls.append(self._actor.start.remote(start))
+        weights = len(memory.weights or b"")
+        self._calls.append(self._actor.start.remote(job, self.counters.copy(), sizes, weights))
 
     def ask(self, request: Any, buffers: Iterable[int] = ()) -> None:
         """Call the actor, with the task and the weights if they are new, and copies of these buffers."""
@@ -250,15 +250,6 @@ class _Reply(NamedTuple):
     counters: np.ndarray
 
 
-class Start(NamedTuple):
-    """What an actor starts from. counters, as the parent has them; sizes of the buffers and the weights, in bytes."""
-
-    job: bytes
-    counters: np.ndarray
-    buffers: tuple[int, ...]
-    weights: int
-
-
 class _ReplyChannel(WorkerChannel):
     """Keeps answers until the call at hand returns them, with copies of the buffers: these are free at once."""
 
@@ -298,15 +289,14 @@ class WorkerActor:
 
         return ray.get_runtime_context().get_node_id(), os.getpid()
 
-    def start(self, start: Start) -> _Reply:
-        """Make the server of a job."""
-        counters = _visible_memory(start.counters.nbytes)
-        np.frombuffer(counters, np.int64)[:] = start.counters
-        buffers = tuple(bytearray(size) for size in start.buffers)
-        memory = SharedMemory(counters, buffers, bytearray(start.weights))
+    def start(self, job: bytes, counters: np.ndarray, buffers: tuple[int, ...], weights: int) -> _Reply:
+        """Make the server of a job. counters: as the parent has them. buffers, weights: their sizes in bytes."""
+        seen = _visible_memory(counters.nbytes)
+        np.frombuffer(seen, np.int64)[:] = counters
+        memory = SharedMemory(seen, tuple(bytearray(size) for size in buffers), bytearray(weights))
         self._channel.memory = memory
         try:
-            self._server = made(pickle.loads(start.job), memory, self._channel)
+            self._server = made(pickle.loads(job), memory, self._channel)
             self._channel.send(Ready(self._server.ready))
         except BaseException as error:
             self._channel.send(raised(error))

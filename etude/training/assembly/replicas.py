@@ -45,11 +45,12 @@ def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
             f"{name} bounds the divergence over a whole rollout, which it takes its step on in one process and on one "
             "device. Leave devices and strategy out; workers= collects in several processes."
         )
-    network = getattr(agent.config, "network", None)
-    if setup.strategy is None:
-        found = engines.replicas_for(setup.engine, network, setup.devices, setup.device, setup.compiled)
+    if setup.strategy is not None:
+        found: Replicas | None = _of_strategy(setup)
     else:
-        found = _of_strategy(setup)
+        assert setup.devices is not None
+        network = getattr(agent.config, "network", None)
+        found = engines.replicas_for(setup.engine, network, setup.devices, setup.device, setup.compiled)
     if found is not None and found.group is not None and (setup.overlap or setup.ray is not None):
         given = "overlap = True" if setup.overlap else f"ray = {setup.ray!r}"
         raise ConfigError(
