@@ -219,12 +219,6 @@ def verify(path: Path | str) -> Manifest:
 _COMPONENT = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
-class _Part(NamedTuple):
-    component: str
-    text: bytes
-    arrays: dict[str, np.ndarray]
-
-
 def write(path: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any] | None = None) -> None:
     """Write `state` to one file, in the place of the one that may be there; atomic and durable.
 
@@ -234,7 +228,7 @@ def write(path: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any] | 
     CheckpointError where the state cannot be stored or the file cannot be written; a file that was there is untouched.
     """
     path = Path(path)
-    parts = [_split(name, value) for name, value in state.items()]
+    parts = {name: _split(name, value) for name, value in state.items()}
     try:
         facts = json.loads(json.dumps(dict(meta or {}), allow_nan=False))
     except (TypeError, ValueError) as error:
@@ -245,7 +239,7 @@ def write(path: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any] | 
     except ValueError as error:
         raise CheckpointError(f"The checkpoint {path} was not saved: {error}.") from error
     except OSError as error:
-        needed = sum(len(text) + sum(array.nbytes for array in arrays.values()) for _, text, arrays in parts)
+        needed = sum(len(text) + sum(array.nbytes for array in arrays.values()) for text, arrays in parts.values())
         try:
             free = f"{shutil.disk_usage(path.parent).free / 1e6:,.1f} MB are free there"
         except OSError:
@@ -256,7 +250,8 @@ def write(path: Path | str, state: Mapping[str, Any], meta: Mapping[str, Any] | 
         ) from error
 
 
-def _split(name: str, value: Any) -> _Part:
+def _split(name: str, value: Any) -> tuple[bytes, dict[str, np.ndarray]]:
+    """A component as JSON text, and the arrays that it refers to."""
     if not isinstance(name, str) or not _COMPONENT.fullmatch(name):
         raise CheckpointError(f"{name!r} cannot name a component; expected 1 to 64 letters, digits, '_' or '-'.")
     try:
@@ -268,11 +263,13 @@ def _split(name: str, value: Any) -> _Part:
             f"The component {name!r} has {len(text)} bytes outside arrays; at most {JSON_LIMIT} fit. Turn long lists "
             "of numbers into NumPy arrays."
         )
-    return _Part(name, text, arrays)
+    return text, arrays
 
 
-def _members(parts: list[_Part]) -> Iterable[tuple[str, Iterable[bytes | memoryview]]]:
-    for name, text, arrays in parts:
+def _members(
+    parts: Mapping[str, tuple[bytes, dict[str, np.ndarray]]],
+) -> Iterable[tuple[str, Iterable[bytes | memoryview]]]:
+    for name, (text, arrays) in parts.items():
         if arrays:
             yield f"{name}.safetensors", tensors.encode(arrays)
         yield f"{name}.json", [text]

@@ -57,48 +57,46 @@ def split(value: Any, storable: Callable[[np.dtype], bool]) -> tuple[bytes, dict
     """A value as JSON text and the arrays it refers to, named by their place in it (a JSON pointer, RFC 6901)."""
     arrays: dict[str, np.ndarray] = {}
     try:
-        tree = _Splitter(arrays, storable).plain(value, "")
+        tree = _plain(value, "", arrays, storable)
         return json.dumps(tree, separators=(",", ":"), allow_nan=False).encode(), arrays
     except RecursionError as error:
         raise Unstorable("it is nested too deeply, or contains itself") from error
 
 
-class _Splitter:
-    def __init__(self, arrays: dict[str, np.ndarray], storable: Callable[[np.dtype], bool]):
-        self.arrays, self.storable = arrays, storable
-
-    def plain(self, value: Any, place: str) -> Any:
-        if isinstance(value, np.ndarray | np.generic):
-            if isinstance(value, np.ma.MaskedArray) or not self.storable(value.dtype):
-                what = "masked array" if isinstance(value, np.ma.MaskedArray) else f"array of dtype {value.dtype}"
-                raise Unstorable(
-                    f"{place or 'it'} is an {what}; expected booleans, integers, or floats of 16 to 64 bits"
-                )
-            self.arrays[place] = np.asarray(value)
-            return {"$scalar" if isinstance(value, np.generic) else "$array": place}
-        if value is None or type(value) in (bool, str):
-            return value
-        if type(value) is int:
-            if value.bit_length() > 8192:  # Python itself refuses to read decimal numbers of more than 4300 digits
-                raise Unstorable(f"{place or 'it'} is an integer of {value.bit_length()} bits; expected at most 8192")
-            return value
-        if type(value) is float:
-            return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
-        if isinstance(value, dict):
-            for key in value:
-                if type(key) is not str:
-                    raise Unstorable(f"{place or 'it'} is a dict with the key {key!r}; expected keys that are strings")
-            items = {k: self.plain(v, f"{place}/{k.replace('~', '~0').replace('/', '~1')}") for k, v in value.items()}
-            if any(key.startswith("$") for key in items):
-                return {"$dict": [[key, item] for key, item in items.items()]}
-            return items
-        if type(value) in (list, tuple):
-            found = [self.plain(item, f"{place}/{i}") for i, item in enumerate(value)]
-            return found if type(value) is list else {"$tuple": found}
-        raise Unstorable(
-            f"{place or 'it'} is a {type(value).__module__}.{type(value).__name__}; expected NumPy arrays, numbers, "
-            "strings, booleans and None, in dicts, lists and tuples"
-        )
+def _plain(value: Any, place: str, arrays: dict[str, np.ndarray], storable: Callable[[np.dtype], bool]) -> Any:
+    """As JSON has it. place: in the whole. arrays: where those of the value are put."""
+    if isinstance(value, np.ndarray | np.generic):
+        if isinstance(value, np.ma.MaskedArray) or not storable(value.dtype):
+            what = "masked array" if isinstance(value, np.ma.MaskedArray) else f"array of dtype {value.dtype}"
+            raise Unstorable(f"{place or 'it'} is an {what}; expected booleans, integers, or floats of 16 to 64 bits")
+        arrays[place] = np.asarray(value)
+        return {"$scalar" if isinstance(value, np.generic) else "$array": place}
+    if value is None or type(value) in (bool, str):
+        return value
+    if type(value) is int:
+        if value.bit_length() > 8192:  # Python itself refuses to read decimal numbers of more than 4300 digits
+            raise Unstorable(f"{place or 'it'} is an integer of {value.bit_length()} bits; expected at most 8192")
+        return value
+    if type(value) is float:
+        return value if math.isfinite(value) else {"$float": struct.pack(">d", value).hex()}
+    if isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise Unstorable(f"{place or 'it'} is a dict with the key {key!r}; expected keys that are strings")
+        items = {
+            k: _plain(v, f"{place}/{k.replace('~', '~0').replace('/', '~1')}", arrays, storable)
+            for k, v in value.items()
+        }
+        if any(key.startswith("$") for key in items):
+            return {"$dict": [[key, item] for key, item in items.items()]}
+        return items
+    if type(value) in (list, tuple):
+        found = [_plain(item, f"{place}/{i}", arrays, storable) for i, item in enumerate(value)]
+        return found if type(value) is list else {"$tuple": found}
+    raise Unstorable(
+        f"{place or 'it'} is a {type(value).__module__}.{type(value).__name__}; expected NumPy arrays, numbers, "
+        "strings, booleans and None, in dicts, lists and tuples"
+    )
 
 
 def join(text: bytes, arrays: dict[str, np.ndarray]) -> Any:
