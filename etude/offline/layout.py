@@ -190,16 +190,7 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
             f"{file}: column {missing[0]!r} is missing; it has {', '.join(sorted(arrays)) or 'no columns'}. Expected "
             f"{', '.join(wanted)} for observations in {describe(spaces.observation)}."
         )
-    rows = len(arrays["rewards"]) if arrays["rewards"].ndim else 0
-    if not rows:
-        raise DataError(f"{file}: there are no transitions in it; expected at least one.")
-    for name, values in arrays.items():
-        if not name.startswith(LEFT_ALONE) and (values.ndim == 0 or len(values) != rows):
-            got = len(values) if values.ndim else "one value and no"
-            raise DataError(
-                f"{file}: column {name!r} has {got} rows, 'rewards' has {rows}; expected one row for each transition "
-                "in every column."
-            )
+    rows_of(arrays, file)
     known = {*REQUIRED, NORMALIZED, *paths(spaces.action, ACTIONS)}
     known.update(path for name in (OBSERVATIONS, NEXT) for path in paths(spaces.observation, name))
     extras = {}
@@ -244,6 +235,21 @@ def to_columns(arrays: Arrays, spaces: Spaces, file: str, clip: bool = False) ->
         next_observation=_tree(arrays, spaces.observation, NEXT, file) if _has(arrays, NEXT) else None,
         extras=extras,
     )
+
+
+def rows_of(arrays: Arrays, file: str) -> int:
+    """How many rows each column has; DataError where they have none, or not as many."""
+    rows = len(arrays["rewards"]) if arrays["rewards"].ndim else 0
+    if not rows:
+        raise DataError(f"{file}: there are no transitions in it; expected at least one.")
+    for name, values in arrays.items():
+        if not name.startswith(LEFT_ALONE) and (values.ndim == 0 or len(values) != rows):
+            got = len(values) if values.ndim else "one value and no"
+            raise DataError(
+                f"{file}: column {name!r} has {got} rows, 'rewards' has {rows}; expected one row for each transition "
+                "in every column."
+            )
+    return rows
 
 
 def _has(arrays: Arrays, name: str) -> bool:

@@ -12,7 +12,7 @@ import numpy as np
 
 from etude.base import checks
 from etude.base.errors import ConfigError, DataError
-from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular
+from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular, rows_of
 from etude.offline.parquet import arrays_of, library
 
 WIDEST = 8  # bytes of a number in memory, which may be a single digit in a file
@@ -92,7 +92,7 @@ def with_ends(arrays: Arrays, ends: Any, most: int | None, file: str) -> Arrays:
         if ends is not None or most is not None:
             raise ConfigError(f"{file} has its own 'timeouts'. Leave episode_ends= and max_episode_steps= out.")
         return arrays
-    rows = len(arrays["rewards"])
+    rows = rows_of(arrays, file)
     if most == 1 and "terminals" not in arrays:
         return {**arrays, "terminals": np.ones(rows, bool), "timeouts": np.zeros(rows, bool)}
     if "terminals" not in arrays:
@@ -100,11 +100,12 @@ def with_ends(arrays: Arrays, ends: Any, most: int | None, file: str) -> Arrays:
     terminal, arrays = arrays["terminals"].reshape(rows, -1)[:, 0] != 0, dict(arrays)
     if ends is not None:
         flags, how = _flags(arrays.pop(ends) if isinstance(ends, str) and ends in arrays else ends, rows, file), ""
-    elif pairs := [(arrays[OBSERVATIONS + name.removeprefix(NEXT)], after) for name, after in arrays.items()
-                   if name.startswith(NEXT) and OBSERVATIONS + name.removeprefix(NEXT) in arrays]:  # fmt: skip
+    elif pairs := [(here.reshape(rows, -1), after.reshape(rows, -1)) for name, after in arrays.items()
+                   if name.startswith(NEXT) and (here := arrays.get(OBSERVATIONS + name.removeprefix(NEXT))) is not None
+                   and here.size == after.size]:  # fmt: skip
         flags, how = np.zeros(rows, bool), "where next_observations are not those of the next row"
         for here, after in pairs:
-            flags[:-1] |= (here[1:] != after[:-1]).reshape(rows - 1, -1).any(1)
+            flags[:-1] |= (here[1:] != after[:-1]).any(1)
     elif most is not None:
         flags, how = np.zeros(rows, bool), f"after {most:,} steps"
     else:

@@ -52,6 +52,18 @@ def test_episodes_end_after_so_many_steps_or_where_flags_say(tmp_path):
         read(d4rl(tmp_path / "new.hdf5"), D4RL, max_episode_steps=3)
 
 
+def test_rows_are_counted_before_episodes_are_looked_for(tmp_path):
+    with pytest.raises(DataError, match="column '.*' has 8 rows, 'rewards' has 7; expected one row for each"):
+        read(d4rl(tmp_path / "short.hdf5", timeouts=None, rewards=np.ones(7)), D4RL, max_episode_steps=3)
+    one = {"observations": [[0, 0]], "next_observations": [[0, 1]], "actions": [[0]], "rewards": [1], "terminals": [1]}
+    with pytest.warns(UserWarning, match="0 episodes end where .*, and 1 where they terminate"):
+        assert lengths(read(pyarrow.table(one), D4RL)) == (1,)
+    with pytest.raises(DataError, match="there are no transitions in it"):
+        read(d4rl(tmp_path / "none.hdf5", **{name: np.zeros((0, 2)) for name in one}, timeouts=None), D4RL)
+    with pytest.raises(DataError, match="no next_observations that tell where episodes end"):
+        read(d4rl(tmp_path / "other.hdf5", timeouts=None, next_observations=np.zeros((8, 3))), D4RL)
+
+
 def test_columns_of_other_names_are_read(tmp_path):
     arrays = {"observations": None, "rewards": None, "obs": np.zeros((8, 2)), "r": np.arange(8.0)}
     path = d4rl(tmp_path / "named.hdf5", **arrays)
