@@ -241,6 +241,11 @@ class Choice(NamedTuple):
     extras: dict[str, np.ndarray]  # [N, ...]: log_prob where the algorithm needs it
 
 
+def power_of_two(count: int, least: int = 1) -> int:
+    """The next power of two: what is filled up to it has few sizes, and little is compiled."""
+    return max(least, 1 << (count - 1).bit_length())
+
+
 def _read_only(leaf: Any) -> Any:
     if not isinstance(leaf, np.ndarray):
         return leaf

@@ -24,6 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from etude.agent import Agent
 from etude.base import trees
 from etude.base.cores import Busy
+from etude.base.data import power_of_two
 from etude.base.errors import ConfigError, ReplicaError
 from etude.base.spaces import Spaces
 from etude.engines.functional import FunctionalEngine, Program
@@ -66,7 +67,7 @@ class _JaxGroup(MessageGroup):
 
     def _exchange(self, what: str, message: bytes) -> list[bytes]:
         sizes = self._gathered(what, np.array([len(message)], np.int32)).reshape(-1)
-        room = max(SMALLEST, 1 << (int(sizes.max()) - 1).bit_length())
+        room = power_of_two(int(sizes.max()), SMALLEST)
         own = np.zeros(room, np.uint8)
         own[: len(message)] = np.frombuffer(message, np.uint8)
         return [each[:size].tobytes() for each, size in zip(self._gathered(what, own), sizes.tolist(), strict=True)]

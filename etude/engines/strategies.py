@@ -15,7 +15,7 @@ from tensorflow.python.framework import errors
 
 from etude.agent import Agent
 from etude.base.cores import Busy
-from etude.base.data import Batch, Update
+from etude.base.data import Batch, Update, power_of_two
 from etude.base.errors import ConfigError, ReplicaError
 from etude.base.spaces import Spaces
 from etude.engines.functional import Backend, FunctionalEngine, Program
@@ -149,7 +149,7 @@ class _StrategyGroup(MessageGroup):
         lengths = self._summed(lengths)
         ends = np.cumsum(lengths, dtype=np.int64)
         start = int(ends[self.rank]) - len(message)
-        words = np.zeros(1 << (-(-int(ends[-1]) // 4) - 1).bit_length(), np.int32)  # few sizes are traced
+        words = np.zeros(power_of_two(-(-int(ends[-1]) // 4)), np.int32)  # few sizes are traced
         words.view(np.uint8)[start : start + len(message)] = np.frombuffer(message, np.uint8)
         joined = self._summed(words).tobytes()
         return [joined[end - length : end] for end, length in zip(ends, lengths, strict=True)]

@@ -11,7 +11,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import RECURRENT_STATE, Batch
+from etude.base.data import RECURRENT_STATE, Batch, power_of_two
 from etude.base.errors import ConfigError
 from etude.losses import returns
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
@@ -93,7 +93,7 @@ class Advantages(DiscountedView):
 
     def _values(self, ring: Ring, rows: np.ndarray, bootstrapped: np.ndarray) -> np.ndarray:
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
-        room = 1 << (max(ring.environments, len(bootstrapped)) - 1).bit_length()
+        room = power_of_two(max(ring.environments, len(bootstrapped)))
         bootstrapped = np.append(bootstrapped, np.repeat(rows[:1], room - len(bootstrapped)))
         if RECURRENT_STATE in ring.extras:
             state = ring.extras[RECURRENT_STATE]
@@ -188,7 +188,7 @@ class UnrolledAdvantages(Advantages):
         self._places[rows[starts]] = np.arange(len(self._states)).reshape(-1, n)
         # What follows a row is valued in its sequence, in the place of the next row. Engines compile for each new
         # number of sequences: fill up to one that most rollouts share.
-        room = 1 << (max(n, len(bootstrapped)) - 1).bit_length()
+        room = power_of_two(max(n, len(bootstrapped)))
         last = np.append(bootstrapped, np.repeat(rows[:1, 0], room - len(bootstrapped)))
         place = np.zeros(ring.rows, np.int64)
         place[rows] = np.arange(rows.size).reshape(rows.shape)

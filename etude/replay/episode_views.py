@@ -10,7 +10,7 @@ import numpy as np
 
 from etude.base import trees
 from etude.base.checks import Stateless, Stored
-from etude.base.data import SAMPLED_ACTION, Batch, Steps, WorkerGradients
+from etude.base.data import SAMPLED_ACTION, Batch, Steps, WorkerGradients, power_of_two
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.base.trees import Tree
@@ -132,11 +132,6 @@ def _known_returns(part: Steps) -> np.ndarray:
     """Whether each step [T, N] belongs to an episode that ended."""
     ended = part.terminated | part.truncated
     return np.logical_or.accumulate(ended[::-1], 0)[::-1]
-
-
-def power_of_two(count: int, least: int = 1) -> int:
-    """The next power of two: batches that are filled up to it have few sizes, and little is compiled."""
-    return max(least, 1 << (count - 1).bit_length())
 
 
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through

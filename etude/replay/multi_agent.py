@@ -11,7 +11,7 @@ import numpy as np
 
 from etude import ops
 from etude.base import trees
-from etude.base.data import Batch
+from etude.base.data import Batch, power_of_two
 from etude.base.errors import ConfigError
 from etude.base.trees import Tree
 from etude.losses import returns
@@ -116,7 +116,7 @@ class MultiAgentAdvantages(Advantages):
         before = np.concatenate([np.ones_like(over[:1]), over[:-1]])
         observation = trees.flat(without_earlier_ends(observation, before))
         # Engines compile for each new number of observations: fill up to one that most rollouts share.
-        room = 1 << (len(last) - 1).bit_length()
+        room = power_of_two(len(last))
         padded = np.append(last, np.repeat(last[:1], room - len(last)))
         final = without_earlier_ends(ring.following(rows.reshape(-1)[padded]), over.reshape(rows.size, -1)[padded])
         observations = trees.concatenate([observation, final])

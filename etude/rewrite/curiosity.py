@@ -16,7 +16,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import checks, trees
 from etude.base.checks import Stored
-from etude.base.data import Batch, Steps
+from etude.base.data import Batch, Steps, power_of_two
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, all_at, at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
@@ -130,7 +130,7 @@ class _IntrinsicReward(Rewriter):
     def _reward(self, rows: dict[str, Tree], count: int) -> np.ndarray:
         """What the agent computes as rewards of rows, [M, ...]. Their number is filled up to a power of two: few sizes
         are compiled."""
-        more = (1 << (count - 1).bit_length()) - count
+        more = power_of_two(count) - count
         filled = {name: trees.map(lambda leaf: np.concatenate([leaf, leaf[:1].repeat(more, 0)]), tree)
                   for name, tree in rows.items()} if more else rows  # fmt: skip
         discount = np.zeros(count + more, np.float32)

@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import INITIAL_VERSION, EpisodeEnd, PolicyVersion, Steps, Update
+from etude.base.data import INITIAL_VERSION, EpisodeEnd, PolicyVersion, Steps, Update, power_of_two
 from etude.base.errors import ConfigError
 from etude.base.schedules import all_at
 from etude.base.seeding import RunSeed, generator
@@ -341,7 +341,7 @@ class FusedRollout(CompiledRollout):
                 key = rollout.program, call.phases, *(array.shape for array in trees.leaves(call.inputs))
                 alike.setdefault(key, []).append((rollout, call))
         for (program, phases, *_), group in alike.items():
-            filled = group + group[-1:] * ((1 << (len(group) - 1).bit_length()) - len(group))  # few sizes are compiled
+            filled = group + group[-1:] * (power_of_two(len(group)) - len(group))  # few sizes are compiled
             parts = trees.stack([(call.held, call.carry, call.inputs) for _, call in filled])
             found = trees.map(np.asarray, program.learn_all(*parts, phases))
             for i, (rollout, call) in enumerate(group):

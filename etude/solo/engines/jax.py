@@ -11,8 +11,9 @@ import keras
 import numpy as np
 from jax.extend.core import Literal, jaxpr_as_fun
 
+from etude.base.data import power_of_two
 from etude.base.errors import ConfigError
-from etude.solo.engines.keras import KerasAgentEngine, length, next_power, padded
+from etude.solo.engines.keras import KerasAgentEngine, length, padded
 from etude.solo.engines.user_agent import (
     Compiled,
     MakeCopy,
@@ -58,13 +59,13 @@ class JaxAgentEngine(KerasAgentEngine):
     def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         n = length(inputs)
         values = [variable.value for variable in (*self.trained, *self.others)]
-        output, moved = compiled(values, padded(inputs, next_power(n)))
+        output, moved = compiled(values, padded(inputs, power_of_two(n)))
         self._put(moved)
         return each(lambda x: np.array(x)[:n] if np.ndim(x) else np.array(x), output)
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
         k = len(weight)
-        inputs = padded((arguments, weight), next_power(k))
+        inputs = padded((arguments, weight), power_of_two(k))
         state = (
             [variable.value for variable in self.trained],
             [variable.value for variable in self.others],

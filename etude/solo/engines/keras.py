@@ -330,11 +330,6 @@ def padded(tree: Any, rows: int) -> Any:
     return each(lambda x: pad(single(x)), tree)
 
 
-def next_power(n: int) -> int:
-    """The smallest power of two that is not below n: few sizes are compiled."""
-    return 1 << (n - 1).bit_length()
-
-
 def length(tree: Any) -> int:
     """The number of rows of the arrays in a tree."""
     sizes: list[int] = []

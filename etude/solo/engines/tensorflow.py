@@ -10,9 +10,10 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from etude.base.data import power_of_two
 from etude.base.errors import ConfigError
 from etude.engines.strategies import VectorLayout, parts_of_batch, placed
-from etude.solo.engines.keras import KerasAgentEngine, length, next_power, padded
+from etude.solo.engines.keras import KerasAgentEngine, length, padded
 from etude.solo.engines.user_agent import (
     Compiled,
     MakeCopy,
@@ -41,12 +42,12 @@ class TensorFlowAgentEngine(KerasAgentEngine):
 
     def _evaluated(self, compiled: Compiled, inputs: Any) -> Any:
         n = length(inputs)
-        output = compiled(_tensors(padded(inputs, next_power(n))))
+        output = compiled(_tensors(padded(inputs, power_of_two(n))))
         return each(lambda x: x.numpy()[:n] if x.shape.rank else x.numpy(), output)
 
     def _learn(self, arguments: Any, weight: np.ndarray) -> Any:
         k = len(weight)
-        inputs = _tensors(padded((arguments, weight), next_power(k)))
+        inputs = _tensors(padded((arguments, weight), power_of_two(k)))
         with self._explained("__call__"):
             records = self._steps()(inputs, tf.constant(k), self.scalars())
         return tuple(None if x is None else np.array(x)[:k] for x in records)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from etude.agent import Agent
+from etude.base.data import power_of_two
 from etude.base.errors import ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
@@ -20,7 +21,6 @@ from etude.explore.explorer import with_log_prob
 from etude.networks.tokens import tokens_of
 from etude.protocols import Explorer, Replay, Rollout
 from etude.replay import Buffer, ColumnEpochs, EpisodeBatch, EpisodeReturns, Fitness, Ring, TokenGroups
-from etude.replay.episode_views import power_of_two
 from etude.serving import clients_of
 from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext
