@@ -141,8 +141,10 @@ def _loop(
 ) -> LoopEnvironments:
     """A loop over these environments. steps: after which an episode is truncated, None: never. more: arguments."""
     first, factory, masks = made[0], map(partial(limited, steps=steps), made).__next__, source.masks
-    if lost := [each for each in SPACES if getattr(first, each, None) is None]:
-        raise SpaceError(f"{source.name} has no {' and no '.join(lost)}. Set self.{lost[0]} in __init__.")
+    if lost := [each for each in SPACES if not isinstance(getattr(first, each, None), gym.spaces.Space)]:
+        raise SpaceError(
+            f"{source.name} has no {' and no '.join(lost)} of gymnasium.spaces. Set self.{lost[0]} in __init__."
+        )
     if isinstance(first, MultiAgentEnvironment):
         more = more | {"rewards": MultiAgentRewards(first.names), "spaces": first.spaces}
         masks = first.masks

@@ -95,15 +95,15 @@ class Client:
         self._post(episode_id, "log_action", body)
 
     def log_returns(self, episode_id: str, reward: Any) -> None:
-        """Add a reward for the last action; it is sent with the next call."""
+        """Add a reward for the last action; it is sent with the next call. ValueError where it is no finite number."""
         if episode_id not in self._open:
             return
         rewards = self._open[episode_id].rewards
         if isinstance(reward, dict):
             before = rewards[-1] or {}
-            rewards[-1] = {**before, **{name: before.get(name, 0.0) + float(own) for name, own in reward.items()}}
+            rewards[-1] = {**before, **{name: before.get(name, 0.0) + _finite(own) for name, own in reward.items()}}
         else:
-            rewards[-1] += float(reward)
+            rewards[-1] += _finite(reward)
 
     def end_episode(self, episode_id: str, observation: Any, truncated: bool = False, ended: Any = None) -> None:
         """End the episode. observation: the last one. truncated: the clock ended it, and not the world. ended: of
@@ -227,6 +227,13 @@ class _Connection:
         if headers.get(b"connection") == b"close":
             self.close()
         return int(status[0]), found
+
+
+def _finite(reward: Any) -> float:
+    found = np.asarray(reward)
+    if found.ndim or found.dtype.kind not in "biuf" or not np.isfinite(found):
+        raise ValueError(f"reward: expected a finite number; got {reward!r:.80}.")
+    return float(found)
 
 
 def _seen(observation: Any, action_mask: Any, ended: Any) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.vector import SyncVectorEnv
 from worlds import Counter
 
-from etude.base.errors import ConfigError, EnvironmentFault, MissingExtra
+from etude.base.errors import ConfigError, EnvironmentFault, MissingExtra, SpaceError
 from etude.envs import choose_vectorization, make_environment, make_environments, name_of
 from etude.envs.configured import ConfiguredEnvironment
 
@@ -303,3 +303,14 @@ def test_several_agents_are_rendered_with_the_spaces_of_each():
 
 def test_arguments_that_are_bound_already_do_not_change_the_name():
     assert name_of(partial(partial(CartPoleEnv, "human"), None)) == "CartPoleEnv"
+
+
+@pytest.mark.parametrize("name", ["observation_space", "action_space"])
+def test_what_is_no_space_is_refused_with_its_name(name):
+    class Listed(CartPoleEnv):
+        def __init__(self):
+            super().__init__()
+            setattr(self, name, [4])
+
+    with pytest.raises(SpaceError, match=f"Listed has no {name} of gymnasium.spaces. Set self.{name} in __init__"):
+        make_environments(Listed, np.arange(1), 0)

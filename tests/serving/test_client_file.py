@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pytest
 from serving_cases import address, check_continuous, rollout_of
 
 import etude
@@ -63,3 +65,10 @@ def test_a_client_acts_for_itself_where_etude_cannot_be_imported(tmp_path):
     process.kill()
     process.wait()
     assert finished.step == 96 and finished.totals["episodes"] == 9
+
+
+@pytest.mark.parametrize("reward", [float("nan"), [1.0], np.ones(1), None, "1", {"ann": float("inf")}], ids=str)
+def test_a_reward_that_is_no_finite_number_is_refused_where_it_is_logged(reward):
+    client = serving.Client("http://127.0.0.1:9", "local")  # nothing is asked for before an action is
+    with pytest.raises(ValueError, match="reward: expected a finite number; got"):
+        client.log_returns(client.start_episode(), reward)
