@@ -12,9 +12,9 @@ divided; one job is this process alone, with the threads that it is given.
 
 Games are LMRL-Gym's (Abdulhai et al. 2023): `RandomMixture(0.33)`. Words are generated (`language.words`), or those of
 a file, one in each line. tokens: of letters, 34 different ones and up to 72 in a game, or of whole words, and of each
-letter of an answer with its colour. Returns are means over `EPISODES` games with the best tokens (return), and with
-tokens that are drawn (sampled). The policy of mc and ilql is the clone, whose layers their values start from; dpo and
-grpo start from it, too. Steps are gradient steps, of grpo the tokens that it said.
+letter of an answer with its colour and place. Returns are means over `EPISODES` games with the best tokens (return),
+and with tokens that are drawn (sampled). The policy of mc and ilql is the clone, whose layers their values start from;
+dpo and grpo start from it, too. Steps are gradient steps, of grpo the tokens that it said.
 
 adversarial: the set of the ILQL paper (Snell et al. 2022, section 5.2): games of an expert (greedy information), five
 times as many of `RandomMixture(0.5)`, and as many that begin as the expert does and say its first two words again from
@@ -57,10 +57,7 @@ LARGE = {
     "network": etude.Transformer(layers=4, width=128, heads=4, feedforward=512, context=73),
     "batch_size": 256, "learning_rate": etude.Linear(6e-4, 1e-4), "gradient_steps": 50, "max_gradient_norm": 1.0,
 }  # fmt: skip
-VALUES = {
-    "learning_rate": etude.Linear(1e-3, 0.0), "beta": 4.0, "expectile": 0.8, "tau": 0.01, "cql_alpha": 0.01,
-    "clone": False,
-}  # fmt: skip
+VALUES = {"beta": 2.0, "expectile": 0.8, "tau": 0.05, "cql_alpha": 0.01, "clone": False}
 PREFERRED = {"learning_rate": etude.Linear(3e-4, 0.0), "beta": 0.1}
 PLAYED = {
     "learning_rate": etude.Linear(1e-3, 0.0), "environments": 64, "group_size": 8, "epochs": 2, "minibatch_size": 64,
@@ -73,19 +70,22 @@ STEPS = {  # gradient steps; of grpo, tokens that it says itself
 
 
 class Words:
-    """A token for each word, and for each letter of an answer with its colour."""
+    """A token for each word, and for each letter of an answer with its colour and its place: one layer of attention,
+    which adds up what it sees, can then tell the words that fit."""
 
     def __init__(self, words: Sequence[str]):
         pairs = [letter + colour for letter in ascii_lowercase for colour in "BYG"]
-        self._texts = ("<pad>", "<end>", *words, *pairs)
-        self._numbers = {text: number for number, text in enumerate(self._texts)}
+        self._texts = ("<pad>", "<end>", *words, *pairs * max(map(len, words)))
+        self._words = {word: 2 + number for number, word in enumerate(words)}
+        self._pairs = {pair: number for number, pair in enumerate(pairs)}
         self.size, self.special = len(self._texts), {"pad": 0, "end": 1}
 
     def encode(self, text: str) -> list[int]:
-        if text in self._numbers:
-            return [self._numbers[text]]
-        answer = text.strip()
-        return [self._numbers[answer[i : i + 2]] for i in range(0, len(answer), 2)]
+        if text in self._words:
+            return [self._words[text]]
+        answer, first = text.strip(), 2 + len(self._words)
+        coloured = [answer[i : i + 2] for i in range(0, len(answer), 2)]
+        return [first + len(self._pairs) * place + self._pairs[pair] for place, pair in enumerate(coloured)]
 
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(self._texts[token] for token in tokens)
