@@ -96,6 +96,7 @@ def one_of(config: Any, field: str, choices: tuple[str, ...]) -> None:
 # -- saved state -------------------------------------------------------------------------------------------------------
 
 LARGEST = 1e18  # of a float32 that is learned with: its square is finite, too
+LARGEST_SUM = 1e150  # of a float64, such as a variance of returns or a total of rewards: the same
 MOST = 2**40  # of anything that a run counts
 
 
@@ -146,7 +147,7 @@ class Stored:
             self.refuse(f"a whole number from {low} to {high}")
         return int(number)
 
-    def number(self, low: float = -LARGEST, high: float = LARGEST, nan: bool = False) -> float:
+    def number(self, low: float = -LARGEST_SUM, high: float = LARGEST_SUM, nan: bool = False) -> float:
         """A number; not NaN, unless `nan` says so."""
         number = self._single("iuf", int | float)
         if number is None or not (low <= number <= high or nan and math.isnan(number)):
@@ -178,8 +179,9 @@ class Stored:
     ) -> np.ndarray:
         """An array of this dtype and shape, whose numbers are from `low` to `high`.
 
-        shape: None for an axis of any length. low, high: None for what the dtype holds, and for floats -LARGEST and
-        LARGEST. nan: whether NaN may be among them. any_width: take dtypes of the same kind, as float64 for float32.
+        shape: None for an axis of any length. low, high: None for what the dtype holds, and for floats LARGEST either
+        way, or LARGEST_SUM. nan: whether NaN may be among them. any_width: take dtypes of the same kind, as float64 for
+        float32.
         """
         array, dtype = np.asarray(self.value), np.dtype(dtype)
         fits = array.dtype.kind == dtype.kind if any_width else array.dtype == dtype
@@ -190,7 +192,8 @@ class Stored:
         if dtype.kind in "iu" and (array.dtype != dtype or low is not None or high is not None):
             low, high = np.iinfo(dtype).min if low is None else low, np.iinfo(dtype).max if high is None else high
         elif dtype.kind == "f":
-            low, high = -LARGEST if low is None else low, LARGEST if high is None else high
+            most = LARGEST_SUM if dtype.itemsize > 4 else LARGEST
+            low, high = -most if low is None else low, most if high is None else high
         if low is not None:
             self._inside(array[~np.isnan(array)] if nan else array, low, high)
         return array

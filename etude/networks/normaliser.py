@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude import ops
-from etude.base.checks import LARGEST, Stored
+from etude.base.checks import LARGEST_SUM, Stored
 from etude.base.spaces import Box, Space
 from etude.base.trees import Tree
 from etude.networks.encoding import Path, at, leaves, replaced
@@ -67,7 +67,7 @@ def _check_moments(saved: Stored, shape: tuple[int, ...]) -> None:
         if shape:
             held[name].array(np.float64, shape, low)
         else:
-            held[name].number(-LARGEST if low is None else low)
+            held[name].number(-LARGEST_SUM if low is None else low)
 
 
 class RunningMoments:

@@ -468,6 +468,15 @@ class Run:
         def __getattr__(self, name: str) -> Any:
             raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
 
+        def __setattr__(self, name: str, value: Any) -> None:
+            if "agent" in vars(self) and name in vars(self.agent.config):
+                raise ConfigError(
+                    f"run.{name} = {value!r} would change nothing: the hyperparameters of a run are run.config, which "
+                    "stays as it is. Give a schedule, such as Linear.through([(0, 1e-3), (50_000, 1e-4)]), or save the "
+                    f"run and go on with etude.load(path, {name}={value!r})."
+                )
+            object.__setattr__(self, name, value)
+
     def __repr__(self) -> str:
         return self.history.title(self)
 

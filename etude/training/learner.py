@@ -20,7 +20,7 @@ from etude.base.checks import Stored
 from etude.base.data import Batch, CollectedSteps, CollectRequest, PolicyVersion, Steps, Update
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Adjusted, Learned
-from etude.base.schedules import all_at
+from etude.base.schedules import Linear, all_at
 from etude.base.seeding import check_generator, generator, generator_state, restore_generator
 from etude.base.trees import Tree
 from etude.config import OffPolicyConfig, RolloutConfig
@@ -163,6 +163,7 @@ class Learner:
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
         # Called after learning phases, with the last batches and the number of gradient steps; they return metrics
         self.measured_by: list[Callable[[Learner, Any, int], Mapping[str, float]]] = []
+        self._scheduled: set[str] = {name for name, value in vars(agent.config).items() if isinstance(value, Linear)}
         own = agent.config.reset_every if isinstance(agent.config, OffPolicyConfig) else None
         self._reset_every, self._seed, self._compile_seconds = own, seed, float(engine.compile_seconds)
         if own is not None:
@@ -281,6 +282,7 @@ class Learner:
             metrics |= self.rewriters.metrics()
         for measure in self.measured_by:
             metrics |= measure(self, batches, due.gradient_steps)
+        metrics |= {name: value for name, value in hyper.items() if name in self._scheduled}
         before, progress.gradient_steps = progress.gradient_steps, progress.gradient_steps + due.gradient_steps
         if self._reset_every is not None:
             count = progress.gradient_steps // self._reset_every

@@ -131,3 +131,23 @@ def test_without_normalisation_and_in_checkpoints_of_before_float32_is_what_it_w
         assert "origins" not in state["description"]
     with from_state(state, Told) as before:
         assert before.engine.spaces.observation.low[0] == 0
+
+
+class Fortune(Told):
+    """The same, which earns a trillion times as much."""
+
+    def step(self, action):
+        observation, reward, *rest = super().step(action)
+        return observation, reward * 1e12, *rest
+
+
+def test_a_run_whose_normalisers_hold_large_variances_is_loaded(tmp_path):
+    config = PPOConfig(**{**vars(PPO), "normalize_reward": True, "normalize_observation": True, "rollout_length": 32})
+    world = partial(Fortune, 10**12)
+    with Run("ppo", world, config=config, engine="torch", environments=2, seed=1) as run:
+        run.train(128)
+        assert run.learner.scale is not None and run.learner.scale.moments.variance > 1e18
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude", world) as again:
+        assert again.learner.scale.moments == run.learner.scale.moments
+        again.train(64)

@@ -14,6 +14,7 @@ from several_worlds import Meeting
 import etude
 from etude import Linear, Mlp, Run
 from etude.algorithms import DQN, PPO, A3CConfig, BCConfig, CQLConfig, ESConfig, ReinforceConfig
+from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.run import from_state
 
@@ -122,3 +123,26 @@ def test_each_of_several_policies_has_the_mean_of_the_steps_that_its_own_phase_i
     assert [rate for _, rate in rates["ann"]] == pytest.approx([1e-2 - per_step * (12 + 8 * i) for i in range(39)])
     phases = {rate: None for _, rate in rates["bob"]}
     assert list(phases) == pytest.approx([1e-2 - per_step * (16 + 32 * i) for i in range(10)])
+
+
+def test_the_values_of_schedules_are_metrics_also_where_a_longer_run_stretches_them(tmp_path):
+    config = dataclasses.replace(PPO_TINY, learning_rate=FALLING, clip_range=Linear(0.3, 0.1))
+    steps = 2 * config.rollout_length
+    with Run("ppo", "CartPole-v1", config=config, engine="torch", environments=1) as run:
+        found = [event.metrics for event in run.steps(steps) if isinstance(event, Learned)]
+        assert [each["learning_rate"] for each in found] == pytest.approx([7.5e-3, 2.5e-3])
+        assert [each["clip_range"] for each in found] == pytest.approx([0.25, 0.15])
+        assert "gamma" not in found[0], "only what changes"
+        run.save(tmp_path / "run.etude")
+    with etude.load(tmp_path / "run.etude") as run:
+        later = [event.metrics["learning_rate"] for event in run.steps(steps) if isinstance(event, Learned)]
+        assert later == pytest.approx([3.75e-3, 1.25e-3])
+
+
+def test_a_hyperparameter_that_is_set_on_a_run_is_refused_and_what_to_do_is_said():
+    with Run("ppo", "CartPole-v1", config=PPO_TINY, engine="torch") as run:
+        with pytest.raises(
+            ConfigError, match=r"run.learning_rate = 0.5 would change nothing.*load\(path, learning_rate"
+        ):
+            run.learning_rate = 0.5
+        run.note = "one's own"

@@ -285,6 +285,9 @@ def test_evaluations_may_play_another_environment_of_the_same_spaces(tmp_path):
     class Best(Levels):
         task = 8
 
+    class Lower(Levels):
+        observation_space = gym.spaces.Box(0, 7, (2,), np.float32)
+
     with tiny(Levels, run_dir=tmp_path / "run") as run:
         events = list(run.steps(80, evaluate_every=40, evaluate_episodes=2, evaluate_env=Best))
         assert [event.returns for event in events if isinstance(event, Evaluated)] == [(40.0, 40.0)] * 2
@@ -292,6 +295,10 @@ def test_evaluations_may_play_another_environment_of_the_same_spaces(tmp_path):
         for wrong in (Labelled, Counted):
             with pytest.raises(SpaceError, match=f"{wrong.__name__} observes and takes .*; this run's agent, Box"):
                 run.train(80, schedule=etude.Schedule(evaluate_every=40, evaluate_env=wrong))
+        with pytest.raises(
+            SpaceError, match=r"one part within \[0.\] and \[7.\]; this run's agent, .*\[0.\] and \[99.\]"
+        ):
+            run.evaluate(2, env=Lower)
         with pytest.raises(ConfigError, match="evaluate_env is played by evaluations: give evaluate_every, too"):
             run.train(80, schedule=etude.Schedule(evaluate_env=Best))
         with pytest.raises(SpaceError, match="Evaluate it on an environment of the same spaces"):

@@ -92,7 +92,17 @@ def check_collects_steps(agent: Agent, what: str) -> None:
 def check_same_spaces(spaces: Spaces, own: Spaces, name: str) -> None:
     """Raise SpaceError where an environment, which an agent is to be evaluated on, has other spaces than its own."""
     if spaces != own:
-        found, expected = (f"{describe(each.observation)} and {describe(each.action)}" for each in (spaces, own))
+        both = spaces, own
+        found, expected = (f"{describe(each.observation)} and {describe(each.action)}" for each in both)
+        if found == expected:  # they differ in bounds, which these words leave out
+            parts = ([part for _, part in [*leaves(each.observation), *leaves(each.action)]] for each in both)
+            for one, other in zip(*parts, strict=True):
+                if isinstance(one, Box) and isinstance(other, Box) and one != other:
+                    found, expected = (
+                        f"{text}, one part within {np.unique(box.low)} and {np.unique(box.high)}"
+                        for text, box in ((found, one), (expected, other))
+                    )
+                    break
         raise SpaceError(
             f"{name} observes and takes {found}; this run's agent, {expected}. Evaluate it on an environment of the "
             "same spaces."
