@@ -469,7 +469,8 @@ class Run:
             raise AttributeError(f"A Run has no {name!r}. {meant(name)}".rstrip(), name=name, obj=self)
 
         def __setattr__(self, name: str, value: Any) -> None:
-            if "agent" in vars(self) and name in vars(self.agent.config):
+            held = vars(self)  # all of it, once there is a directory, or None
+            if "directory" in held and name not in held and name in vars(self.agent.config):
                 raise ConfigError(
                     f"run.{name} = {value!r} would change nothing: the hyperparameters of a run are run.config, which "
                     "stays as it is. Give a schedule, such as Linear.through([(0, 1e-3), (50_000, 1e-4)]), or save the "

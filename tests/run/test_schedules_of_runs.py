@@ -13,7 +13,7 @@ from several_worlds import Meeting
 
 import etude
 from etude import Linear, Mlp, Run
-from etude.algorithms import DQN, PPO, A3CConfig, BCConfig, CQLConfig, ESConfig, ReinforceConfig
+from etude.algorithms import DQN, PPO, A3CConfig, BCConfig, CQLConfig, ESConfig, PPOConfig, ReinforceConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.run import from_state
@@ -146,3 +146,17 @@ def test_a_hyperparameter_that_is_set_on_a_run_is_refused_and_what_to_do_is_said
         ):
             run.learning_rate = 0.5
         run.note = "one's own"
+
+
+@dataclasses.dataclass(frozen=True)
+class NamedAsParts(PPOConfig):
+    history: int = 3
+    directory: str = "there"
+
+
+def test_a_config_may_have_fields_of_the_names_of_parts_of_a_run():
+    config = NamedAsParts(**vars(PPO_TINY))
+    with Run(PPO(config), "CartPole-v1", engine="torch") as run:
+        assert run.directory is None and run.config.directory == "there"
+        with pytest.raises(ConfigError, match="run.gamma = 0.5 would change nothing"):
+            run.gamma = 0.5
