@@ -70,7 +70,9 @@ class FaultLocation:
 
     def raised(self, problem: BaseException) -> EnvironmentFault:
         """The error of an environment that raised; to be raised from `cause_of(problem)`."""
-        return self.fault(f"the environment raised {explain_error(problem)}")
+        old = isinstance(problem, TypeError) and "reset() got an unexpected keyword" in text_of(problem)
+        fix = ". Expected: def reset(self, *, seed=None, options=None)" if old else ""
+        return self.fault(f"the environment raised {explain_error(problem)}{fix}")
 
 
 def explain_error(problem: BaseException) -> str:

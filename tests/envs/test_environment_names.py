@@ -314,3 +314,12 @@ def test_what_is_no_space_is_refused_with_its_name(name):
 
     with pytest.raises(SpaceError, match=f"Listed has no {name} of gymnasium.spaces. Set self.{name} in __init__"):
         make_environments(Listed, np.arange(1), 0)
+
+
+def test_the_reset_of_the_old_gym_api_is_told_what_it_takes():
+    class Old(CartPoleEnv):
+        def reset(self):
+            return super().reset()
+
+    with pytest.raises(EnvironmentFault, match=r"keyword argument 'seed'.*Expected: def reset\(self, \*, seed=None"):
+        make_environments(Old, np.arange(1), 0).reset()
