@@ -267,5 +267,5 @@ def test_an_environment_without_a_space_is_refused_with_what_to_set(name):
         observation_space = None if name == "observation_space" else Box(-1, 1, (1,))
         action_space = None if name == "action_space" else Discrete(2)
 
-    with pytest.raises(SpaceError, match=f"Forgetful has no {name}. Set self.{name} in __init__"):
+    with pytest.raises(SpaceError, match=f"Forgetful has no {name} of gymnasium.spaces. Set self.{name} in __init__"):
         make_environments(Forgetful, np.arange(2), 0)
