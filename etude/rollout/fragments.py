@@ -360,6 +360,10 @@ class WholeEpisodes:
         self._fragment = EpisodesFragment(self._collector, self._episodes.unfinished, steps, step, self._stride)
 
 
+class NobodyPlays(Exception):
+    """Raised by rollouts whose run is to stop, where they wait for clients and there are none."""
+
+
 class StepsRollout(ABC):
     """A `protocols.Rollout` that returns steps. What was collected ahead, by its workers or by the rollout that was
     saved, is returned by the call that it answers; another call drops it.
@@ -372,6 +376,7 @@ class StepsRollout(ABC):
         self.environments: int = len(columns)
         self._columns, self._everyone = columns, tuple(range(len(columns)))
         self._ahead: Ahead | None = None
+        self.stopping: Callable[[], bool] = lambda: False  # whether the run is to stop
 
     def collect(
         self,

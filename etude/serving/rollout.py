@@ -273,7 +273,7 @@ class ClientRollout(StepsRollout):
                 self._ended.pop().answer(self._next(free, steps))
             return False
 
-        self._server.serve(take)
+        self._server.serve(take, self.stopping)
         return tuple(self._steps_of(column) for column in wanted)
 
     def _asking(self, wanted: list[_ClientColumn], full: Callable[[_ClientColumn], bool]) -> list[_ClientEpisode]:

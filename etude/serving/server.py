@@ -30,6 +30,7 @@ from etude.envs.adapter import SpaceConversion
 from etude.envs.multi_agent import AgentsStep, MultiAgentEnvironment
 from etude.envs.observations import Mismatch
 from etude.multi_agent import joint
+from etude.rollout.fragments import NobodyPlays
 from etude.serving import http
 from etude.serving.clients import Listening
 from etude.serving.http import NAME, Answer, Content, HttpServer, Refused, Route
@@ -150,6 +151,7 @@ class PolicyServer:
         self._ended: OrderedDict[str, _Episode] = OrderedDict()
         self._inbox: list[Post] = []
         self._take: Callable[[list[Post]], bool] | None = None
+        self._stopping: Callable[[], bool] = lambda: False
         self._due = False  # whether the inbox will be emptied in this turn of the loop
         self._taking, self._enough = threading.Lock(), threading.Event()
         self._problem: BaseException | None = None
@@ -162,15 +164,16 @@ class PolicyServer:
         """Answer from now on."""
         self._http.start()
 
-    def serve(self, take: Callable[[list[Post]], bool]) -> None:
+    def serve(self, take: Callable[[list[Post]], bool], stopping: Callable[[], bool] = lambda: False) -> None:
         """Give posts to `take`, in the thread of the server, until it returns True: first all that have come in since
-        the last time, then whatever comes in together. Raises what it raises, and EtudeError where the server ends.
+        the last time, then whatever comes in together. Raises what it raises, EtudeError where the server ends, and
+        NobodyPlays where `stopping` is true and no episode is open.
 
         A post is answered in the thread that has read it: to wake another one, and to be woken by it, takes as long as
         the rest of an answer.
         """
         self._enough.clear()
-        self._take = take
+        self._take, self._stopping = take, stopping
         try:
             self._http.loop.call_soon_threadsafe(self._hand_on)
             self._enough.wait()
@@ -254,8 +257,9 @@ class PolicyServer:
                 own.waiting.remove(one)
                 if not one[1].done():
                     one[1].set_result(BUSY)
-        if ends and not self._enough.is_set():
-            self._problem = EtudeError(ENDS)
+        idle = self._take is not None and not self._open and self._stopping()
+        if (ends or idle) and not self._enough.is_set():
+            self._problem = EtudeError(ENDS) if ends else NobodyPlays()
             self._enough.set()
 
     # -- what routes call ----------------------------------------------------------------------------------------------

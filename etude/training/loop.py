@@ -16,7 +16,7 @@ from etude.base.events import Collected, Estimated, Evaluated, Event, Finished, 
 from etude.base.spaces import Spaces
 from etude.engines.divergence import Divergence
 from etude.protocols import Explorer, ProcessGroup, Rollout, Weights
-from etude.rollout.fragments import StepsRollout
+from etude.rollout.fragments import NobodyPlays, StepsRollout
 from etude.rollout.state import check_rollout, given_up, with_ahead
 from etude.training.callbacks import Metrics
 from etude.training.schedule import RunProgress, Schedule, crossed
@@ -97,6 +97,7 @@ class Collection:
         self._episodes = np.zeros(count, np.int64)  # the number of each environment's open episode
         self.task: Any = None  # what environments are given when an episode begins; None: nothing was set
         self._step, self._whole_episodes = 0, False  # of the last call of `collect`
+        self.stopping: Callable[[], bool] = lambda: False  # whether the loop is to end
         self.noted: list[str] = []  # what happened that a user should know, and was not told of
 
     def collect_with(self, make_rollout: Callable[[Explorer], Rollout]) -> None:
@@ -114,6 +115,8 @@ class Collection:
             self._explorer = explorer
             self.rollout = self._make_rollout(explorer)
             self.rollout.load(weights, version)
+            if isinstance(self.rollout, StepsRollout):
+                self.rollout.stopping = self.stopping
             if self.task is not None:
                 self.rollout.set_task(self.task)
             if self._left is not None:
@@ -122,7 +125,8 @@ class Collection:
 
     def collect(self, request: CollectRequest, step: int, upcoming: int) -> tuple[CollectedSteps, ...]:
         """The requested steps, in parts that name their environments. Where that fails, what was being collected is
-        lost and where the environments are is unknown: the next call begins new episodes.
+        lost and where the environments are is unknown: the next call begins new episodes. None, where the loop is to
+        end and no client plays.
 
         step, upcoming: see `protocols.Rollout`; for whole episodes, any `upcoming` but 0 starts on the next ones.
         """
@@ -138,6 +142,9 @@ class Collection:
             else:
                 begun = 0 if request.environments is None else request.environments.start  # have taken the time step
                 parts = (self.rollout.collect(request.steps, step - begun, request.environments, upcoming),)
+        except NobodyPlays:
+            self.give_up()
+            return ()
         except BaseException:
             self.give_up()
             raise
@@ -277,6 +284,7 @@ class Loop:
         self.learner: Learning = learner
         self._fused = fused
         self._collection, self._overlap = collection, overlap
+        collection.stopping = lambda: self._stop is not None
         self._save, self._evaluator, self._metrics, self._estimate = save, evaluator, metrics, estimate
         self._group = group
         self._divergence = Divergence(learner.trained_weights)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 
 import gymnasium as gym
 import numpy as np
@@ -50,6 +52,30 @@ def test_a_run_goes_on_from_its_checkpoint_while_clients_wait(tmp_path):
         assert again.train(32).step == 96
         assert again.evaluate(1).lengths[0] > 0  # on the environment whose spaces are given
         assert again.act(np.zeros(4, np.float32)) in (0, 1)
+
+
+@pytest.mark.parametrize(("algorithm", "fields"), [("ppo", {"rollout_length": 16}), ("reinforce", {})])
+def test_one_signal_ends_and_saves_a_run_whose_clients_have_left(algorithm, fields, tmp_path):
+    clients = serving.Clients(address(), "CartPole-v1")
+    with etude.Run(algorithm, clients, engine="torch", environments=2, run_dir=tmp_path / "run", **fields) as run:
+
+        def leave_in_the_middle_of_a_rollout():
+            client = serving.Client(f"http://{clients.address}", patience=30)
+            episode = client.start_episode()
+            os.kill(os.getpid(), signal.SIGTERM)  # the episode is waited for
+            for _ in range(3):
+                client.get_action(episode, np.zeros(4, np.float32))
+                client.log_returns(episode, 1.0)
+            client.end_episode(episode, np.zeros(4, np.float32))
+
+        player = in_thread(leave_in_the_middle_of_a_rollout)
+        finished = run.train(10_000)
+        player.join()
+        assert finished.reason == "interrupted"
+    with etude.load(tmp_path / "run", env=clients) as again:
+        assert again.step == finished.step
+        in_thread(simulate, f"http://{clients.address}", lambda: gym.make("CartPole-v1"))
+        assert again.train(64).step >= finished.step + 64
 
 
 def test_spaces_come_from_a_file_and_then_there_is_nothing_to_evaluate_on(tmp_path):
