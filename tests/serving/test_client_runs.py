@@ -62,7 +62,7 @@ def test_one_signal_ends_and_saves_a_run_whose_clients_have_left(algorithm, fiel
         def leave_in_the_middle_of_a_rollout():
             client = serving.Client(f"http://{clients.address}", patience=30)
             episode = client.start_episode()
-            os.kill(os.getpid(), signal.SIGTERM)  # the episode is waited for
+            os.kill(os.getpid(), signal.SIGINT)  # the episode is waited for
             for _ in range(3):
                 client.get_action(episode, np.zeros(4, np.float32))
                 client.log_returns(episode, 1.0)
