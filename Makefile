@@ -2,8 +2,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 ENGINES ?= tensorflow torch jax
-# Tests wait for workers a tenth of their time: one more than there are cores.
-JOBS ?= $(shell echo $$(($$(nproc 2>/dev/null || echo 2) + 1)))
+# Tests wait for workers a tenth of their time: one more than there are cores. nproc tells OMP_NUM_THREADS where it is set.
+JOBS ?= $(shell echo $$(($$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2) + 1)))
 EXTRAS := $(shell echo $(ENGINES) envs dev | tr ' ' ',')
 TESTS_OF_ENGINES := $(foreach folder,runs agents solo,$(ENGINES:%=test-%-$(folder)))
 CHECKS := pyright completeness mypy structure layers lint
