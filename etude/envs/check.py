@@ -14,7 +14,7 @@ from etude.base import trees
 from etude.base.errors import EnvironmentFault, EtudeError
 from etude.base.spaces import Space, bounded, describe, is_float_image, parts
 from etude.envs.actions import Actions, MultiAgentReward
-from etude.envs.faults import RAISED, close_all, explain_closing, explain_error, explain_reset, explain_step
+from etude.envs.faults import RAISED, RESET, close_all, explain_closing, explain_error, explain_reset, explain_step
 from etude.envs.functional import AsGymnasium, check_functional
 from etude.envs.make import Finding, RandomActions, RandomActionsOfSeveral, make_simulator, make_single
 from etude.envs.multi_agent import MultiAgentEnvironment
@@ -173,7 +173,7 @@ def _check_resets(env: gym.Env[Any, Any], findings: _Findings) -> list[np.ndarra
     except TypeError as problem:
         if "unexpected keyword" not in str(problem):
             raise
-        findings.add("seed", f"{problem}. Expected: def reset(self, *, seed=None, options=None).")
+        findings.add("seed", f"{problem}. {RESET}.")
         return None
     if not statistics_in(env) and not _same(first, again):
         text = "Two resets with one seed and the same actions gave different observations. Begin reset with "

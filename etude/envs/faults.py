@@ -23,6 +23,7 @@ from etude.base.errors import EnvironmentFault, EtudeError
 from etude.envs.observations import LATE_MASK, Mismatch
 
 RAISED = (Exception, SystemExit)  # what code of the user's may raise; Ctrl-C is no fault
+RESET = "Expected: def reset(self, *, seed=None, options=None)"
 _LONGEST_TEXT = 800  # characters
 _LONGEST_TRACEBACK = 20_000
 _OURS = (f"{Path(__file__).parents[1]}{os.sep}", f"{Path(gymnasium.__file__).parent}{os.sep}")
@@ -71,7 +72,7 @@ class FaultLocation:
     def raised(self, problem: BaseException) -> EnvironmentFault:
         """The error of an environment that raised; to be raised from `cause_of(problem)`."""
         old = isinstance(problem, TypeError) and "reset() got an unexpected keyword" in text_of(problem)
-        fix = ". Expected: def reset(self, *, seed=None, options=None)" if old else ""
+        fix = f". {RESET}" if old else ""
         return self.fault(f"the environment raised {explain_error(problem)}{fix}")
 
 
