@@ -17,7 +17,6 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -35,29 +34,10 @@ from etude.solo.callbacks import Callbacks
 from etude.solo.engines import acting_engine
 from etude.solo.environments import EnvironmentDescription, UserEnvironments
 from etude.solo.learner import RewardInputsExplorer, conversion_for, learns_rewards
-from etude.solo.session import Session, SessionKey, build_session
-from etude.solo.settings import Options, Settings, StrategyArguments, options_from, settings_from, strategy_arguments
-from etude.solo.training import History, Training
+from etude.solo.session import Session, SessionKey, SessionState, build_session, state_of
+from etude.solo.settings import Options, StrategyArguments, options_from, settings_from, strategy_arguments
+from etude.solo.training import Training
 from etude.training.evaluate import Evaluation
-
-
-@dataclass
-class SessionState:
-    """What belongs to the training of an agent, apart from the agent's own attributes."""
-
-    settings: Settings = Settings()
-    history: History = field(default_factory=History)
-    key: SessionKey | None = None  # of the session
-    session: Session | None = None
-    pending: dict[str, Any] | None = None  # a restored state, until a session is built
-    save_data: bool = True  # whether checkpoints hold the replay
-    param: Any = None
-    made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments of the agent's class
-
-    @property
-    def chief(self) -> bool:
-        """Whether this process writes files: of several that train the agent, one does."""
-        return self.session is None or self.session.chief
 
 
 class RL(AdaptiveMethods):
@@ -215,7 +195,7 @@ class RL(AdaptiveMethods):
                 "optimizer comes second."
             )
         checks.whole_number("train: episodes", episodes, none=True)
-        options = self._options(named)
+        options = options_from(self, named)
         self.optimizer = self.optimizer if optimizer is None else optimizer
         session, state = self._session(options, given), self._session_state
         state.save_data = options.save_data
@@ -231,17 +211,10 @@ class RL(AdaptiveMethods):
             train_loss.update_state(loss)
         return loss
 
-    def _options(self, named: dict[str, Any]) -> Options:
-        """The options of `train` with these names."""
-        return options_from({"window_size_func": self.window_size_func, **named})
-
     def _session(self, options: Options, given: StrategyArguments | None) -> Session:
         """The session of the last training, or a new one where its key has changed."""
         state = self._session_state
-        settings, strategy = state.settings, None
-        if given is not None:
-            settings, strategy = given.applied(settings), given.strategy
-        key = SessionKey.of(self, settings, options, strategy)
+        key = SessionKey.of(self, options, given)
         if state.session is None or key != state.key:
             before, held = None, 0
             if state.session is not None and state.key is not None:
@@ -384,7 +357,7 @@ def _playing(
         agents = None if described.agents is None else len(described.agents)
         engine: Any = acting_engine(agent, described.spaces, conversion_for(described.spaces.observation), agents)
         explorer = best_actions(described)
-        if learns_rewards(agent, agent._session_state.settings):
+        if learns_rewards(agent, state_of(agent).settings):
             explorer = RewardInputsExplorer(explorer)
         yield environment, lambda seed: SingleEpisode(environment, engine, explorer, seed)
     finally:

@@ -24,13 +24,13 @@ from etude.solo.engines import (
     weights,
     without_variables,
 )
-from etude.solo.training import History
+from etude.solo.session import History, state_of
 
 
 def save(agent: Any, path: str | Path) -> None:
     """Write everything that training continues from: networks, optimizers, pool (with save_data), counters. Of several
     processes that train an agent, the chief writes."""
-    own = agent._session_state
+    own = state_of(agent)
     if not own.chief:
         return
     training = own.pending if own.session is None else own.session.state(own.save_data)
@@ -62,7 +62,7 @@ def restore(agent: Any, path: str | Path) -> None:
         stored["training"].table()
     load_weights(agent, state["agent"]["weights"])
     take_numbers(agent, state["agent"].get("numbers", {}))
-    own = agent._session_state
+    own = state_of(agent)
     own.history = History(**state["agent"]["history"])
     own.session, own.key, own.pending = None, None, state["training"]
 
@@ -154,7 +154,7 @@ class AgentCopy(NamedTuple):
 
 def save_param(agent: Any, path: str | Path) -> None:
     """Write what is trained, and nothing else. Of several processes that train an agent, the chief writes."""
-    if not agent._session_state.chief:
+    if not state_of(agent).chief:
         return
     checkpoint.write(Path(path), {"param": parameters(agent)})
 
@@ -181,7 +181,7 @@ class Saver:
         """Write a checkpoint where one is due; returns its path, and "best" or "last". ending: whether training
         ends."""
         agent, episodes = self._agent, self._history.episodes
-        if agent.path is None or episodes == self._last or not agent._session_state.chief:
+        if agent.path is None or episodes == self._last or not state_of(agent).chief:
             return None
         best = self._history.best
         due = self._is_best() if agent.save_best_only else ending or episodes % agent.save_freq == 0
@@ -196,7 +196,7 @@ class Saver:
 
     def _is_best(self) -> bool:
         """Whether the mean reward over the last trial_count episodes is the highest so far; it is kept then."""
-        history, count = self._history, self._agent._session_state.settings.trial_count or 1
+        history, count = self._history, state_of(self._agent).settings.trial_count or 1
         if history.episodes < count:
             return False
         mean, best = statistics.mean(history.rewards[-count:]), history.best

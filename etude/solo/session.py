@@ -3,9 +3,10 @@ and how they are made from its flags."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ from etude.solo.learner import (
     of_each_time,
     split_output,
 )
-from etude.solo.settings import Options, Settings, regime_of
+from etude.solo.settings import Options, Settings, StrategyArguments, regime_of
 from etude.training.loop import Collection
 
 EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
@@ -57,17 +58,22 @@ class SessionKey:
     strategy: Any = None  # of tf.distribute
 
     @classmethod
-    def of(cls, agent: Any, settings: Settings, options: Options, strategy: Any) -> SessionKey:
+    def of(cls, agent: Any, options: Options, given: StrategyArguments | None) -> SessionKey:
         """The key for `train` with these options; ConfigError where the agent lacks what training needs."""
-        name, given = type(agent).__name__, agent.optimizer
+        settings, strategy = state_of(agent).settings, None
+        if given is not None:
+            strategy = given.strategy
+            if given.global_batch_size is not None:
+                settings = dataclasses.replace(settings, batch=given.global_batch_size)
+        name, optimizer = type(agent).__name__, agent.optimizer
         for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
             if getattr(agent, attribute) is None:
                 raise ConfigError(f"{attribute} of {name} is not set; give it {what}, in __init__.")
-        optimizers = tuple(given) if isinstance(given, list | tuple) else (given,)
+        optimizers = tuple(optimizer) if isinstance(optimizer, list | tuple) else (optimizer,)
         if any(one is None for one in optimizers):
             raise ConfigError(
                 "train needs an optimizer the first time it is called, or one for each list in param; got "
-                f"{given!r}. Give it one, such as {EXAMPLES[agent.framework]}."
+                f"{optimizer!r}. Give it one, such as {EXAMPLES[agent.framework]}."
             )
         environments = agent.env if isinstance(agent.env, list | tuple) else [agent.env]
         count = options.workers or len(environments)
@@ -200,6 +206,53 @@ class Session:
         except CheckpointError as error:
             return str(error)
         return ""
+
+
+@dataclass
+class History:
+    """Losses and rewards of all training of an agent. An episode here is one episode of every environment."""
+
+    losses: list[float] = field(default_factory=list)  # of every episode learned from: the mean over its minibatches
+    rewards: list[float] = field(default_factory=list)  # of every episode: the mean return over the environments
+    seconds: float = 0.0
+    best: tuple[int, float] | None = None  # trial_count, and the highest mean over so many episodes that was saved
+    files: list[int] = field(default_factory=list)  # the episodes of the files that `max_save_files` keeps
+    stop: bool = False  # whether the user asked to stop
+
+    @property
+    def episodes(self) -> int:
+        """Episodes so far."""
+        return len(self.rewards)
+
+    @property
+    def logs(self) -> dict[str, float]:
+        """The logs of callbacks: the latest loss and reward, where there is one."""
+        latest = {"loss": self.losses[-1:], "reward": self.rewards[-1:]}
+        return {name: values[0] for name, values in latest.items() if values}
+
+
+@dataclass
+class SessionState:
+    """What belongs to the training of an agent, apart from the agent's own attributes."""
+
+    settings: Settings = Settings()
+    history: History = field(default_factory=History)
+    key: SessionKey | None = None  # of the session
+    session: Session | None = None
+    pending: dict[str, Any] | None = None  # a restored state, until a session is built
+    save_data: bool = True  # whether checkpoints hold the replay
+    param: Any = None
+    made_with: tuple[tuple[Any, ...], dict[str, Any]] = ((), {})  # the arguments of the agent's class
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process writes files: of several that train the agent, one does."""
+        return self.session is None or self.session.chief
+
+
+def state_of(agent: Any) -> SessionState:
+    """What an agent's training has come to."""
+    return agent._session_state
 
 
 def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], None]) -> Session:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -145,11 +144,6 @@ class StrategyArguments:
             )
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
             raise ConfigError(f"global_batch_size = {size!r}; expected a whole number of at least 1.")
-
-    def applied(self, settings: Settings) -> Settings:
-        """The settings with the global batch size."""
-        size = self.global_batch_size
-        return settings if size is None else dataclasses.replace(settings, batch=size)
 
 
 def strategy_arguments(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[StrategyArguments, dict[str, Any]]:
@@ -347,8 +341,9 @@ def settings_from(named: dict[str, Any]) -> Settings:
     return Settings(**given)
 
 
-def options_from(named: dict[str, Any]) -> Options:
-    """The options with these names; ConfigError for names that `train` does not take."""
+def options_from(agent: Any, named: dict[str, Any]) -> Options:
+    """The options of the agent's `train` with these names; ConfigError for names that it does not take."""
+    named = {"window_size_func": agent.window_size_func, **named}
     _check_names("train", Options, named)
     return Options(**{name: value for name, value in named.items() if not (name == "callbacks" and value is None)})
 

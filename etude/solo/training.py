@@ -9,7 +9,6 @@ import statistics
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 from etude.base.errors import ConfigError, EtudeError, NumericalError
@@ -18,35 +17,12 @@ from etude.base.interrupt import obeying_signals
 from etude.protocols import ProcessGroup, Weights
 from etude.solo.callbacks import Callbacks, EndTraining
 from etude.solo.engines import load_weights, weights
-from etude.solo.session import Session, SessionKey
-from etude.solo.settings import Options, StrategyArguments
+from etude.solo.session import History, Session, SessionKey, SessionState, state_of
+from etude.solo.settings import Options, StrategyArguments, options_from
 from etude.training.loop import Loop
 from etude.training.schedule import Schedule
 
 FOREVER = 2**62  # environment steps: training ends for other reasons
-
-
-@dataclass
-class History:
-    """Losses and rewards of all training of an agent. An episode here is one episode of every environment."""
-
-    losses: list[float] = field(default_factory=list)  # of every episode learned from: the mean over its minibatches
-    rewards: list[float] = field(default_factory=list)  # of every episode: the mean return over the environments
-    seconds: float = 0.0
-    best: tuple[int, float] | None = None  # trial_count, and the highest mean over so many episodes that was saved
-    files: list[int] = field(default_factory=list)  # the episodes of the files that `max_save_files` keeps
-    stop: bool = False  # whether the user asked to stop
-
-    @property
-    def episodes(self) -> int:
-        """Episodes so far."""
-        return len(self.rewards)
-
-    @property
-    def logs(self) -> dict[str, float]:
-        """The logs of callbacks: the latest loss and reward, where there is one."""
-        latest = {"loss": self.losses[-1:], "reward": self.rewards[-1:]}
-        return {name: values[0] for name, values in latest.items() if values}
 
 
 class Training:
@@ -198,30 +174,31 @@ Train = Callable[[int | None, Sequence[Any]], str]  # episodes and callbacks; re
 
 
 @contextmanager
-def temporary(
-    agent: Any, options: Options, strategy: StrategyArguments | None = None, **attributes: Any
-) -> Iterator[Train]:
-    """Within this context the agent may be trained, as `train` would go on now, by what it gives; afterwards weights,
-    optimizers, replay, generators, counters and plain attributes are what they were, bit for bit. No file is written.
+def temporary(agent: Any, named: dict[str, Any], strategy: Any = None, **attributes: Any) -> Iterator[Train]:
+    """Within this context the agent may be trained, as `train` with these options would go on now, by what it gives;
+    afterwards weights, optimizers, replay, generators, counters and plain attributes are what they were, bit for bit.
+    No file is written.
 
     attributes: of the agent within this context, such as another optimizer; training then begins with an empty replay.
     """
-    own, before, values = agent._session_state, vars(agent) | plain_attributes(agent), weights(agent)
+    given = None if strategy is None else StrategyArguments(strategy)
+    options = options_from(agent, named)
+    own, before, values = state_of(agent), vars(agent) | plain_attributes(agent), weights(agent)
     others = [(each, plain_attributes(each)) for each in _several(own.settings.explorer)]
     session: Any = None
     initial = None
 
     def train(episodes: int | None, callbacks: Sequence[Any]) -> str:
         called = Callbacks([*options.callbacks, *callbacks], agent)
-        training = Training(session, agent._session_state.history, called, lambda ending: None, warnings.warn)
+        training = Training(session, state_of(agent).history, called, lambda ending: None, warnings.warn)
         return training.run(episodes, options)
 
     try:
         vars(agent).update(attributes)
-        state = None if attributes else _continued(agent, options, strategy)
+        state = None if attributes else _continued(agent, options, given)
         settings = dataclasses.replace(own.settings, pool_folder=None)
-        agent._session_state = type(own)(settings, param=own.param)
-        session = agent._session(options, strategy)
+        agent._session_state = SessionState(settings, param=own.param)
+        session = agent._session(options, given)
         session.told = True
         initial = copy.deepcopy(session.learner.engine.state())
         others += [(each, plain_attributes(each)) for each in _several(agent.optimizer)]
@@ -239,14 +216,12 @@ def temporary(
             vars(each).update(plain)
 
 
-def _continued(agent: Any, options: Options, strategy: StrategyArguments | None) -> dict[str, Any] | None:
+def _continued(agent: Any, options: Options, given: StrategyArguments | None) -> dict[str, Any] | None:
     """The state that `train` would continue from; None where it would begin anew."""
-    own = agent._session_state
-    settings = own.settings if strategy is None else strategy.applied(own.settings)
-    key = SessionKey.of(agent, settings, options, None if strategy is None else strategy.strategy)
+    own, key = state_of(agent), SessionKey.of(agent, options, given)
     if own.session is None or own.key != key:
         return own.pending
-    return own.session.state(replay=settings.pool_folder is None)
+    return own.session.state(replay=key.settings.pool_folder is None)
 
 
 def _several(given: Any) -> list[Any]:

@@ -27,7 +27,7 @@ from etude.run import Run
 from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback, EndTraining
 from etude.solo.engines import UserAgentEngine
-from etude.solo.settings import StrategyArguments
+from etude.solo.session import state_of
 from etude.solo.training import temporary
 from etude.training.learner import Learner, add_to_means
 
@@ -366,9 +366,8 @@ class LRFinder:
             steps = steps_of_run(train_loss, pool_network, strategy, options, STEPS)
             follow_ramp_with_run(self.agent, record, episodes, steps)
         else:
-            given = None if strategy is None else StrategyArguments(strategy)
-            with temporary(self.agent, self.agent._options({"pool_network": pool_network, **options}), given) as train:
-                session = self.agent._session_state.session
+            with temporary(self.agent, {"pool_network": pool_network, **options}, strategy) as train:
+                session = state_of(self.agent).session
                 assert session is not None
                 callback = _RampedMinibatches(LearningRates(session.learner.engine), record)
                 try:

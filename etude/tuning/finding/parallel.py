@@ -20,11 +20,11 @@ from etude.base.events import Collected, Learned
 from etude.envs.faults import report_of
 from etude.optimizers import check_optimizer
 from etude.run import Run
-from etude.solo.agent import RL, SessionState
+from etude.solo.agent import RL
 from etude.solo.callbacks import AgentCallback
 from etude.solo.engines import backend_of, load_weights, weights
 from etude.solo.files import AgentCopy
-from etude.solo.settings import StrategyArguments
+from etude.solo.session import SessionState, state_of
 from etude.solo.training import plain_attributes, temporary
 from etude.training.description import RunDescription
 from etude.training.learner import Learner
@@ -100,9 +100,8 @@ class _AgentCandidate(NamedTuple):
 
     def train(self, record: _CandidateRecord, limits: _FinderSettings, watch: Watch) -> None:
         """Train from the beginning and fill the record; raises what goes wrong."""
-        given = None if self.strategy is None else StrategyArguments(self.strategy)
         begin = {"optimizer": self.optimizer, "seed": self.seed}
-        with temporary(self.agent, self.agent._options(limits.options), given, **begin) as train:
+        with temporary(self.agent, limits.options, self.strategy, **begin) as train:
             try:
                 load_weights(self.agent, self.weights)
             except NetworkError:
@@ -142,7 +141,7 @@ class SentAgentCandidate(NamedTuple):
     @staticmethod
     def of(agent: RL, optimizer: Any, weights: dict[str, Any], seed: int) -> SentAgentCandidate:
         """ConfigError for what cannot be sent."""
-        own, attributes = agent._session_state, {**plain_attributes(agent), "env": agent.env}
+        own, attributes = state_of(agent), {**plain_attributes(agent), "env": agent.env}
         state = SessionState(own.settings, made_with=own.made_with)
         copy = AgentCopy.of(agent, optimizer, state, attributes)
         try:
@@ -280,8 +279,7 @@ class ParallelFinder:
         else:
             episodes, options = episodes or 1, {"p": 0, "pool_network": pool_network, **options}
             first: Any = self.agents[0]
-            given = None if strategy is None else StrategyArguments(strategy)
-            with temporary(first, first._options(options), given, optimizer=self.optimizers[0]):
+            with temporary(first, options, strategy, optimizer=self.optimizers[0]):
                 values = weights(first)  # of networks that are complete now
             for agent, optimizer in zip(self.agents, self.optimizers, strict=True):
                 assert isinstance(agent, RL)

@@ -12,6 +12,7 @@ from solo_cases import agents_of, optimizers_for
 
 from etude.base.errors import ConfigError, EnvironmentFault
 from etude.solo.engines import load_weights, weights
+from etude.solo.settings import options_from
 from etude.tuning import LRFinder, OptFinder, ParallelFinder
 from etude.tuning.finding.lr_finder import LearningRates
 from etude.tuning.finding.parallel import SentAgentCandidate
@@ -89,7 +90,7 @@ def rate_of(optimizer, engine_name):
 
 def test_several_learning_rates_keep_their_ratio(engine_name):
     agent = new(engine_name, "PPO")
-    rates = LearningRates(agent._session(agent._options({}), None).learner.engine)
+    rates = LearningRates(agent._session(options_from(agent, {}), None).learner.engine)
     second = agent.optimizer[1]
     rates.set(0.5)
     assert rate_of(second, engine_name) == pytest.approx(0.5)
