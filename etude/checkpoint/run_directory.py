@@ -35,6 +35,15 @@ class Loaded(NamedTuple):
     notes: list[str]
 
 
+HELD = {"metrics.jsonl": "run", "study.jsonl": "study", "sweep.json": "sweep"}  # what folders with such files are of
+
+
+def check_kind(folder: Path, kind: str) -> None:
+    """Raise ConfigError where a folder is that of something else than a `kind`, and would hold both."""
+    if others := [other for name, other in HELD.items() if other != kind and (folder / name).exists()]:
+        raise ConfigError(f"{folder} is the folder of a {others[0]}. Give the {kind} one of its own.")
+
+
 class RunDirectory:
     """One run on disk. `RunDirectory(path)` only looks; `create` and `resume` take the lock that writing needs.
 
@@ -67,6 +76,7 @@ class RunDirectory:
         """
         try:
             directory = cls(numbered(ROOT, name) if path is None else path, keep)
+            check_kind(directory.path, "run")
             directory.checkpoints.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             where = ROOT if path is None else path
@@ -147,7 +157,7 @@ class RunDirectory:
             step = f", saved up to step {max(saved)}" if saved else ""
             raise ConfigError(
                 f"{self.path} holds a run already{step}. Continue it: etude.resume({str(self.path)!r}) or `etude "
-                f"resume {self.path}`. Or give the new run a directory of its own: run_dir= (--run-dir)."
+                f"resume {str(self.path)!r}`. Or give the new run a directory of its own: run_dir= (--run-dir)."
             )
         if self.metrics.exists() and self.metrics.stat().st_size:
             raise ConfigError(

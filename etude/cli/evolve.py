@@ -97,6 +97,8 @@ def _carry_out(evolution: Evolution, quiet: bool) -> int:
     evolution.lineage.plot(evolution.folder / "lineage.png")
     say(f"\nBest: member {best.trial} at step {best.step:,}, fitness {best.fitness:.4g}")
     say(f"The evolution is in {evolution.folder}: evolution.png, lineage.png")
-    rows([(f"etude evaluate {best.path}", "its return over 20 episodes"), (f"etude watch {best.path}", "see it play")],
-         indent="  ")  # fmt: skip
+    path = shlex.quote(str(best.path))
+    rows(
+        [(f"etude evaluate {path}", "its return over 20 episodes"), (f"etude watch {path}", "see it play")], indent="  "
+    )
     return 0

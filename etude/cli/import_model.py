@@ -22,9 +22,7 @@ class Import:
 
     env: str | None = None  # what it was trained on: an id, module:callable or file.py:callable; None: not known
     activation: Literal["relu", "tanh", "elu", "gelu", "silu"] | None = None  # None: what the file says, or the default
-    vec_normalize: Path | None = (
-        None  # file of VecNormalize.save; None: vec_normalize.pkl beside MODEL, if there is one
-    )
+    vec_normalize: Path | None = None  # file of VecNormalize.save; None: vec_normalize.pkl beside MODEL, if it is there
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -144,11 +144,13 @@ def struct_rule(info: Any) -> Any:
     from tyro.constructors import StructConstructorSpec, StructFieldSpec
 
     told, hints = field_comments(info.type), typing.get_type_hints(info.type, include_extras=True)
-    fields = [
-        StructFieldSpec(field.name, hints[field.name], _default(field, info.default), told.get(field.name))
-        for field in dataclasses.fields(info.type)
-        if field.init
-    ]
+    fields = []
+    for field in (each for each in dataclasses.fields(info.type) if each.init):
+        value = _default(field, info.default)
+        hint, text = hints[field.name], told.get(field.name)
+        if _has_options(value):  # of a union, the kind that it is now
+            hint, text = type(value), " ".join(description(type(value)).partition("\n\n")[0].split())
+        fields.append(StructFieldSpec(field.name, hint, value, text))
     return StructConstructorSpec(info.type, tuple(fields))
 
 

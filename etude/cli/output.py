@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shlex
 import shutil
 import sys
 import textwrap
@@ -97,6 +98,7 @@ def rows(table: Iterable[Sequence[str]], indent: str = "", wrap: bool = False) -
 def next_commands(directory: str) -> None:
     """Where a run is, and what can be done with it."""
     say(f"\nThe run is in {directory}")
+    directory = shlex.quote(directory)
     rows(
         [
             (f"etude evaluate {directory}", "the return over 20 episodes"),

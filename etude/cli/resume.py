@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -88,7 +89,7 @@ def _resume(path: Path, options: Any) -> int:
         if total <= run.step:
             raise ConfigError(
                 f"This run has taken {run.step:,} of {total:,} steps. To continue, give a larger total: "
-                f"etude resume {path} --steps {2 * run.step}"
+                f"etude resume {shlex.quote(str(path))} --steps {2 * run.step}"
             )
         config = directory.read_config()
         if config.get("clients") and options.env is None:

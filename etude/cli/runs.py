@@ -156,7 +156,8 @@ def _watch(path: Path, options: Any) -> None:
 
 def _check_window(path: Path, options: Any) -> None:
     if options.video is None and not has_display():
-        raise ConfigError(f"There is no display for a window. Record a video: etude watch {path} --video out.gif")
+        command = shlex.join(["etude", "watch", str(path), "--video", "out.gif"])
+        raise ConfigError(f"There is no display for a window. Record a video: {command}")
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ import copy
 import dataclasses
 import os
 import re
+import shlex
 import warnings
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing
@@ -108,7 +109,8 @@ def carry_out(
         return INTERRUPTED if finished.reason == "interrupted" else 0
     best = run.learner.progress.best
     if finished.reason == "interrupted":
-        say(f"\nStopped at step {finished.step:,} and saved. Continue with\n  etude resume {directory.path}")
+        say(f"\nStopped at step {finished.step:,} and saved. Continue with")
+        say(f"  etude resume {shlex.quote(str(directory.path))}")
         return INTERRUPTED
     if finished.reason == "target":
         say(

@@ -91,21 +91,22 @@ def _carry_out(study: Any, quiet: bool) -> int:
         run_shown(study, quiet, StudyTable)
         code = 0 if study.finished else INTERRUPTED
         paths = study.write_results() if study.trials else []
-        if quiet:
-            return code
-        header, lines = study.table()
-        say()
-        rows([header, *lines[:SHOWN]])
-        say(f"\n{study.summary()}. {study.tuned_on()}")
-        say("\n".join(str(path) for path in paths))
+        if not quiet:
+            header, lines = study.table()
+            say()
+            rows([header, *lines[:SHOWN]])
+            say(f"\n{study.summary()}. {study.tuned_on()}")
+            say("\n".join(str(path) for path in paths))
         if code:
             say(f"\nStopped, and saved. Continue with\n  etude tune --resume {shlex.quote(str(study.folder))}")
             return code
         if not any(trial.scores for trial in study.trials):
-            say("\nNo trial was evaluated: the reasons are above.")
+            reasons = " ".join(dict.fromkeys(trial.reason for trial in study.trials))
+            say(f"\nNo trial was evaluated: {reasons if quiet else 'the reasons are above.'}")
             return 1
-        say(f"\nThe best configuration is in {study.best.directories[0]}")
-        rows([(f"etude evaluate {study.best.directories[0]}", "the return over 20 episodes")], indent="  ")
+        best = study.best.directories[0]
+        say(f"\nThe best configuration is in {best}")
+        rows([(shlex.join(["etude", "evaluate", str(best)]), "the return over 20 episodes")], indent="  ")
         return 0
 
 
@@ -328,15 +329,16 @@ def sweep(arguments: Sequence[str]) -> int:
         result = sweep.result
         code = INTERRUPTED if not sweep.finished else 1 if sweep.failed else 0
         paths = result.write()
-        if options.quiet:
-            return code
-        say()
         header, lines = result.table()
-        rows([header, *lines])
-        say(f"\n{result.summary()}")
+        if not options.quiet:
+            say()
+            rows([header, *lines])
+            say(f"\n{result.summary()}")
         for reason in dict.fromkeys(sweep.failed.values()):
             failed = ", ".join(str(seed) for seed, why in sweep.failed.items() if why == reason)
             say(f"\nFailed, and saved before: seed {failed}. {reason}")
+        if options.quiet:
+            return code
         if code:
             folder = [] if options.folder else ["--folder", str(sweep.folder)]
             command = shlex.join(["etude", "sweep", *arguments, *folder])
@@ -344,6 +346,6 @@ def sweep(arguments: Sequence[str]) -> int:
         say()
         say("\n".join(map(str, paths)))
         best = result.directory(int(lines[0][0]))
-        rows([(f"etude evaluate {best}", "the return of one run over 20 episodes"),
-              (f"etude plot {sweep.folder}", "the mean learning curve")], indent="  ")  # fmt: skip
+        rows([(shlex.join(["etude", "evaluate", str(best)]), "the return of one run over 20 episodes"),
+              (shlex.join(["etude", "plot", str(sweep.folder)]), "the mean learning curve")], indent="  ")  # fmt: skip
         return code

@@ -196,7 +196,7 @@ def resolve(env: EnvironmentSpec) -> EnvironmentSource:
             return _resolve_callable(several, env)
         if where.endswith(".py") or "-v" not in what:  # Gymnasium's own `module:Id-v0` imports, then looks up the id
             near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
-            raise ConfigError(f"{where} has no {what!r}. {_did_you_mean(near)}".strip())
+            raise ConfigError(f"{where} has no {what!r}.{_did_you_mean(near)}")
         return _resolve_id(what)
     if callable(env):
         return _resolve_callable(env, name_of(env))
@@ -226,7 +226,7 @@ def imported(given: Wrapper, kind: str = "wrapper") -> Callable[..., Any]:
     found = vars(module).get(what)
     if not callable(found):
         near = difflib.get_close_matches(what, [key for key, value in vars(module).items() if callable(value)])
-        raise ConfigError(f"{where} has no {kind} {what!r}. {_did_you_mean(near)}".strip())
+        raise ConfigError(f"{where} has no {kind} {what!r}.{_did_you_mean(near)}")
     return found
 
 
@@ -346,7 +346,7 @@ def _unknown_id(name: str, problem: Exception) -> str:
     near = difflib.get_close_matches(name, known, n=3)
     lower = {key.lower(): key for key in known}
     near = near or [lower[key] for key in difflib.get_close_matches(name.lower(), lower, n=3)]
-    return f"There is no Gymnasium environment {name!r}. {_did_you_mean(near)} Your own: 'module:callable'."
+    return f"There is no Gymnasium environment {name!r}.{_did_you_mean(near)} Your own: 'module:callable'."
 
 
 def _family_of(name: str) -> str | None:
@@ -361,7 +361,7 @@ def _family_of(name: str) -> str | None:
 
 
 def _did_you_mean(near: list[str]) -> str:
-    return f"Did you mean {', '.join(near)}?" if near else ""
+    return f" Did you mean {', '.join(near)}?" if near else ""
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:

@@ -26,7 +26,7 @@ METRICS = {"rollout/ep_rew_mean": TRAINING, "eval/mean_reward": EVALUATION}
 
 def read_records(path: str | Path) -> list[Record]:
     """The records of a file of JSON lines; a last line that was cut off by a crash is left out."""
-    records = []
+    records: list[Record] = []
     try:
         text = Path(path).read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -36,6 +36,8 @@ def read_records(path: str | Path) -> list[Record]:
             records.append(json.loads(line))
         except json.JSONDecodeError:
             break
+        if not isinstance(records[-1], dict) or "step" not in records[-1]:
+            raise ConfigError(f"{path} holds no metrics of a run. Give a run directory, or the metrics.jsonl in one.")
     return records
 
 

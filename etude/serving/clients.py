@@ -53,6 +53,8 @@ class Listening:
         ssl_keyfile: str | None = None,
     ):
         self.host, self.port = address_of(address)
+        if not self.port:
+            raise ConfigError(f"{address}: clients have to know the port; give one from 1 to 65535.")
         if not (token or is_loopback(self.host)):
             raise ConfigError(
                 f"{address} can be reached from other machines, and would answer anyone there: give a token= (the "

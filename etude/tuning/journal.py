@@ -25,7 +25,7 @@ from etude.base.files import sync_directory
 from etude.checkpoint import trust
 from etude.checkpoint.config_json import from_json, to_json
 from etude.checkpoint.plain import parse
-from etude.checkpoint.run_directory import numbered
+from etude.checkpoint.run_directory import check_kind, numbered
 from etude.envs.configured import is_plain
 from etude.training.assembly.agents import fitted
 from etude.training.assembly.described import agents_for, environment_from, plain_config, plain_environment, taken_from
@@ -51,6 +51,7 @@ def folder_of(given: str | os.PathLike[str] | None, root: Path, name: str) -> Pa
 def locked(folder: Path, kind: str) -> checkpoint.Lock:
     """The lock of the folder of a study or a sweep, which is made. ConfigError where it cannot be written to or another
     process has the lock."""
+    check_kind(folder, kind)
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return checkpoint.Lock(folder / ".lock")
@@ -392,7 +393,7 @@ def part_of(held: Line, name: str, known: Sequence[type], folder: Any) -> Any:
     if kind == "Generations":
         raise ConfigError(
             f"The study in {folder} is an evolution. Go on with it by "
-            f"etude.tuning.evolution.Evolution.load(folder).run() (etude evolve --resume {folder})."
+            f"etude.tuning.evolution.Evolution.load(folder).run() (etude evolve --resume {str(folder)!r})."
         )
     if kind not in {each.__name__ for each in known}:
         raise ConfigError(f"This study has a {name} of your own, {kind}: give it again, as {name}=.")

@@ -120,10 +120,18 @@ def test_a_file_system_without_locks_is_noted(tmp_path: Path, monkeypatch: pytes
         assert "without locks" in directory.notes[0]
 
 
+@pytest.mark.parametrize(("held", "kind"), [("study.jsonl", "study"), ("sweep.json", "sweep")])
+def test_no_run_begins_in_the_folder_of_a_study_or_a_sweep(held: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / held).touch()
+    with pytest.raises(ConfigError, match=f"is the folder of a {kind}. Give the run one of its own"):
+        RunDirectory.create(tmp_path, "run")
+    assert [path.name for path in tmp_path.iterdir()] == [held]
+
+
 def test_a_directory_with_checkpoints_is_never_trained_from_scratch(tmp_path: Path) -> None:
     path = tmp_path / "run"
     directory = run_with(path, 1, 2)
-    with pytest.raises(ConfigError, match=f"saved up to step 2.*etude resume {path}`.*run_dir="):
+    with pytest.raises(ConfigError, match=f"saved up to step 2.*etude resume '{path}'`.*run_dir="):
         RunDirectory.create(path, "run")
     for saved in directory.saved().values():
         damage(saved)

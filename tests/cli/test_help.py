@@ -31,10 +31,11 @@ def told(command, capsys, monkeypatch, columns=80, more=()):
 def options(text):
     """Option -> its help, without the default."""
     found, name = {}, None
-    for line in (line.strip("╭─╮│╰╯ ") for line in text.splitlines()):
-        if match := re.match(r"--([a-z][\w.-]*)", line):
+    for given in text.splitlines():
+        line = given.strip("╭─╮│╰╯ ")
+        if match := re.match(r"(?:│ |  )--([a-z][\w.-]*)", given):
             name = match[1]
-            found[name] = ""
+            found[name] = line.partition("  ")[2]
         elif line.rstrip("─ ").endswith("options"):  # the title of a group
             name = None
         elif name:
@@ -49,6 +50,17 @@ def test_every_option_has_its_text_once_algorithm_and_environment_are_named(name
     assert {"steps", "seed", "set.gamma", "set.max-gradient-norm", "set.optimizer.beta1"} <= found.keys()
     assert found["seed"] == "of all random numbers: equal seeds give equal runs"
     assert found["set.max-gradient-norm"].startswith("clip each loss's gradients")
+
+
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_every_option_of_a_command_has_its_text(command, capsys, monkeypatch):
+    found = options(told(command, capsys, monkeypatch, more=["all"]))
+    assert {name for name, text in found.items() if not text} == set()
+
+
+def test_a_group_of_hyperparameters_begins_with_what_it_is_in_whole_sentences(capsys, monkeypatch):
+    text = told("train ppo CartPole-v1", capsys, monkeypatch, 120, ["all"])
+    assert "flattened and concatenated (images too)." in text and "Wang et al." not in text
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])

@@ -53,9 +53,10 @@ def test_the_options_stand_for_arguments(made):
 
 
 def test_it_trains_lists_the_seeds_and_says_where_they_are(tmp_path, capsys):
-    folder = tmp_path / "sweep"
+    folder = tmp_path / "Größe 1"
     assert cli.main(["sweep", "ppo", "CartPole-v1", *TINY.split(), "--folder", str(folder)]) == 0
     out = capsys.readouterr().out
+    assert f"etude plot '{folder}' " in out
     assert "seed  return" in out and "2 seeds: interquartile mean" in out and str(folder / "results.csv") in out
     assert (folder / "curves.png").exists() and (folder / "seed-0001" / "metrics.jsonl").exists()
 

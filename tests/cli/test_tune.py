@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from etude import Linear, cli
@@ -142,3 +144,18 @@ def test_what_cannot_be_tuned_is_explained(line, message, capsys, tmp_path, monk
     monkeypatch.chdir(tmp_path)
     assert cli.main(["tune", *line.split()]) == 2
     assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("scores", "code", "said"), [((1.0,), 0, "etude evaluate 'a study/trial-0000'"), ((), 1, "evaluated: it diverged")]
+)
+def test_a_quiet_search_says_what_it_found_or_why_it_found_nothing(scores, code, said, capsys, monkeypatch):
+    class Carried:
+        trials = (SimpleNamespace(scores=scores, reason="it diverged"),)
+        best = SimpleNamespace(directories=["a study/trial-0000"])
+        finished, run, write_results = True, staticmethod(lambda: None), staticmethod(list)
+        __enter__, __exit__ = (lambda self: self), (lambda *_: None)
+
+    monkeypatch.setattr("etude.tuning.Study", lambda *_, **__: Carried())
+    assert cli.main(["tune", "ppo", "CartPole-v1", "--grid", "gamma", "0.9", "-q"]) == code
+    assert said in capsys.readouterr().out

@@ -1,7 +1,9 @@
 import json
 
+import pytest
 from events_of_a_run import a_run, collected, started
 
+from etude.base.errors import ConfigError
 from etude.base.events import Learned
 from etude.report import JsonLines, read_records
 
@@ -75,3 +77,11 @@ def test_a_last_line_that_a_crash_cut_off_is_left_out(tmp_path):
     text = (tmp_path / "m.jsonl").read_text()
     (tmp_path / "m.jsonl").write_text(text[:-20])
     assert len(read_records(tmp_path / "m.jsonl")) == len(text.splitlines()) - 1
+
+
+@pytest.mark.parametrize("text", ['{"study": {}}\n', "[1]\n", "3\n"])
+def test_a_file_of_something_else_is_refused(text, tmp_path):
+    path = tmp_path / "study.jsonl"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="holds no metrics of a run"):
+        read_records(path)

@@ -148,6 +148,8 @@ def test_a_newer_best_checkpoint_is_loaded_and_a_damaged_one_is_not(served, tmp_
 
 
 def test_other_machines_need_a_token(served):
+    with pytest.raises(ConfigError, match=r"127.0.0.1:0: clients have to know the port"):
+        Listening("127.0.0.1:0")
     with pytest.raises(ConfigError, match=r"0.0.0.0:9900 can be reached from other machines"):
         Listening("0.0.0.0:9900")
     with run_of() as run:

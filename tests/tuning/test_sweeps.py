@@ -197,6 +197,14 @@ def test_one_simulator_steps_the_environments_of_all_runs(tmp_path):
         assert run.step == 64 and run.setup.seed == 1
 
 
+@pytest.mark.parametrize(("held", "kind"), [("study.jsonl", "study"), ("metrics.jsonl", "run")])
+def test_the_folder_of_a_study_or_a_run_takes_no_sweep(held, kind, tmp_path):
+    (tmp_path / held).touch()
+    with pytest.raises(ConfigError, match=f"is the folder of a {kind}. Give the sweep one of its own"):
+        tiny(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [held]
+
+
 def test_another_sweep_in_the_folder_is_refused(tmp_path, straight):
     with tiny(tmp_path):
         pass

@@ -79,13 +79,13 @@ class ArchitectureLimits:
     layers: Range = (1, 3)  # dense layers
     units: Range = (32, 500)  # of a dense layer
     latent: Range = (8, 128)  # features that a recurrent cell reads
-    convolutions: Range = (1, 6)
+    convolutions: Range = (1, 6)  # convolutional layers
     filters: Range = (16, 256)  # of a convolution
     kernel: Range = (1, 9)  # pixels
     cell: Range = (16, 512)  # units of a recurrent cell
     blocks: Range = (1, 6)  # of a transformer
     feedforward: Range = (32, 2048)  # units of the dense layer of a block
-    heads: Range = (1, 16)
+    heads: Range = (1, 16)  # of the attention of a block
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
