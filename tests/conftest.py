@@ -1,14 +1,17 @@
 """Keras fixes its backend per process: tests of engines run once per engine, `pytest tests/engines --engine torch`."""
 
 import atexit
+import contextlib
+import faulthandler
 import functools
 import gc
 import importlib.util
-import multiprocessing
+import multiprocessing.util
 import os
 import signal
 import sys
 import tempfile
+import types
 import zlib
 from multiprocessing import forkserver
 from pathlib import Path
@@ -82,16 +85,41 @@ def compile_fast():
 
 def fork_workers(*frameworks):
     """Workers are forks of a process that has imported what they need, also for an environment of a module of tests
-    (half a second each), and where they learn (two seconds). Tests of how workers start ask for `spawned_workers`."""
+    (half a second each), and where they learn (two seconds); it is a fork of this one, which needs the same. Tests of
+    how workers start ask for `spawned_workers`."""
+    for name in (*IMPORTED, *IMPORTED_BY_TESTS, *frameworks, "cloudpickle"):
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+    with (
+        mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}),  # as workers are started
+        mock.patch.object(multiprocessing.util, "spawnv_passfds", fork_server),
+    ):
+        forkserver.ensure_running()
+    atexit.register(forkserver._forkserver._stop)
     from etude.workers import process
 
     process.CONTEXT = multiprocessing.get_context("forkserver")
-    process.CONTEXT.set_forkserver_preload([*IMPORTED, *IMPORTED_BY_TESTS, *frameworks, "cloudpickle"])
     process._BOOT = f"import numpy; numpy.random.seed()\n{process._BOOT}"  # its own, as of a process that is spawned
-    threads = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
-    with mock.patch.dict(os.environ, threads | {"PYTHONSAFEPATH": "1"}):  # as workers are started
-        forkserver.ensure_running()
-    atexit.register(forkserver._forkserver._stop)
+
+
+def fork_server(_, command, kept):
+    """The process that multiprocessing would start with this command, with as few of what is open here."""
+    gc.collect()
+    gc.freeze()  # nothing that holds a file is collected there
+    if number := os.fork():
+        return number
+    try:
+        faulthandler.disable()
+        for name in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):
+                if int(name) not in kept and not os.get_inheritable(int(name)):
+                    os.close(int(name))
+        sys.stdout, sys.stderr = (open(file, "w", buffering=1, closefd=False) for file in (1, 2))  # noqa: SIM115
+        sys.modules["__main__"] = types.ModuleType("__main__")
+        exec(command[-1])
+    finally:
+        os._exit(0)
 
 
 def prefer_torch():
@@ -184,7 +212,7 @@ def engine_name(request) -> str:
     return request.config.getoption("--engine")
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")  # before what a module makes once
 def on_tensorflow(engine_name):
     if engine_name != "tensorflow":
         pytest.skip("strategies are TensorFlow's")
