@@ -219,8 +219,6 @@ class Replay(Protocol):
     exchange instead, such as `WorkerGradients`.
     """
 
-    view: Any  # makes batches: its `reward_scale` multiplies rewards
-
     def add(self, steps: Any, /) -> None: ...
 
     def sample(self, k: int, n: int, /) -> Any:
@@ -230,7 +228,8 @@ class Replay(Protocol):
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
 
     def adjust(self, hyper: dict[str, float]) -> None:
-        """Take over the present values of the hyperparameters that sampling depends on."""
+        """Take over the present values of the hyperparameters that sampling depends on, and `reward_scale`, which
+        multiplies rewards: a number, or one for each of several agents; 1 where it is not among them."""
 
     def trim(self, keep: int) -> None:
         """Forget all but the newest `keep` rows, counted over all columns."""

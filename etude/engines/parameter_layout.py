@@ -186,20 +186,18 @@ class ParameterLayout:
             start += own.size
         return parts
 
-    def joined(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The vectors that `split` takes apart, by loss."""
-        return {
-            group: np.concatenate([np.reshape(arrays[name], -1) for name in names])
-            for group, names in self.groups.items()
-        }
-
     def parted(self, vectors: Mapping[str, Any]) -> dict[str, Any]:
-        """The arrays that `joined` puts together, by name."""
+        """Arrays by name, from the vectors of all losses."""
         return {name: array for group, flat in vectors.items() for name, array in self.split(group, flat).items()}
 
-    def as_vector(self, weights: Mapping[str, np.ndarray]) -> np.ndarray:
-        """The trained ones of these weights, one after the other: [P]."""
-        return np.concatenate([np.reshape(weights[name], -1) for name in self.trainable])
+    def joined(self, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inverse of `parted`."""
+        return {group: self.as_vector(arrays, group) for group in self.groups}
+
+    def as_vector(self, weights: Mapping[str, np.ndarray], group: str | None = None) -> np.ndarray:
+        """Those of these weights that a loss trains, or all losses, one after the other: [P]."""
+        names = self.trainable if group is None else self.groups[group]
+        return np.concatenate([np.reshape(weights[name], -1) for name in names])
 
     def from_vector(self, vectors: np.ndarray) -> dict[str, np.ndarray]:
         """Trained weights by name, [..., *shape], from vectors [..., P]."""

@@ -40,8 +40,9 @@ class Advantages(DiscountedView):
         self._estimates: dict[str, np.ndarray] = {}
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma and lambda."""
-        self.gamma, self.gae_lambda = hyper["gamma"], hyper["gae_lambda"]
+        """Take over the present gamma and lambda, and what rewards are multiplied by."""
+        super().adjust(hyper)
+        self.gae_lambda = hyper["gae_lambda"]
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch:
         if ring.reward.ndim > 1:

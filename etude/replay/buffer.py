@@ -104,8 +104,6 @@ def _steps(old: Ring, rows: np.ndarray, column: int, cut: np.ndarray) -> Steps:
 class View(Protocol):
     """Makes batches of the rows of a ring."""
 
-    reward_scale: Any  # a number; of several agents one for each, too
-
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
 
     def __call__(self, ring: Ring, rows: np.ndarray, weight: np.ndarray) -> Batch: ...

@@ -297,8 +297,6 @@ class Fitness(_OncePerPhase):
     environments' own rewards."""
 
     def __init__(self, environments: int):
-        self.view: Any = self
-        self.reward_scale: float = 1.0  # fitness is ranked, so its scale has no effect
         self._returns = np.full(environments, np.nan, np.float32)
 
     def __len__(self) -> int:
@@ -324,8 +322,6 @@ class GradientQueue(_OncePerPhase):
     """A `protocols.Replay` of worker gradients: first in, first out."""
 
     def __init__(self) -> None:
-        self.view: Any = self
-        self.reward_scale: float = 1.0  # rewards are not seen here
         self._waiting: list[WorkerGradients] = []
 
     def __len__(self) -> int:

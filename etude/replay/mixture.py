@@ -17,7 +17,7 @@ from etude.base.data import RECORDED, Batch, Steps
 from etude.base.errors import ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
 from etude.replay.advantages import Advantages
-from etude.replay.buffer import Buffer, View
+from etude.replay.buffer import Buffer
 from etude.replay.ring import Ring
 from etude.replay.views import AroundView, discounts
 
@@ -77,7 +77,6 @@ class MixedReplay(_BuffersByName):
         self.shares: dict[str, float] = {name: shares[name] / total for name in buffers}
         rows = [buffer.ring.rows for buffer in self.buffers.values()]
         self._first = dict(zip(self.buffers, np.cumsum([0, *rows[:-1]]).tolist(), strict=True))  # in `Batch.index`
-        self.view: _Views = _Views([buffer.view for buffer in self.buffers.values()])
 
     def __len__(self) -> int:
         """How many rows can be sampled."""
@@ -177,23 +176,6 @@ class MixedReplay(_BuffersByName):
         if self._online is None:
             raise ConfigError("This mixture holds recorded data alone; nothing is collected for it.")
         return self.buffers[self._online]
-
-
-class _Views:
-    """The views of all buffers: what is set of one is set of all."""
-
-    def __init__(self, views: list[View]):
-        self._views = views
-
-    @property
-    def reward_scale(self) -> float:
-        """Multiplies rewards."""
-        return self._views[0].reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, scale: float) -> None:
-        for view in self._views:
-            view.reward_scale = scale
 
 
 FIELDS = ("observation", "action", "reward", "discount", "next_observation", "weight")

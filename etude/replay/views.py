@@ -57,8 +57,8 @@ class DiscountedView(Stateless):
         self.reward_scale: Any = 1.0  # multiplies rewards; of several agents, one for each
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
-        """Take over the present gamma."""
-        self.gamma = hyper["gamma"]
+        """Take over the present gamma, and what rewards are multiplied by."""
+        self.gamma, self.reward_scale = hyper["gamma"], hyper.get("reward_scale", 1.0)
 
     def place(self, ring: RingView, rows: np.ndarray) -> np.ndarray:
         """The rows that a batch starts from when these are sampled; placing them again changes nothing."""
@@ -89,18 +89,9 @@ class TransitionView(DiscountedView):
 
 
 class AroundView:
-    """The base of views around another one, `view`: they follow its hyperparameters, and scale rewards as it does."""
+    """The base of views around another one, `view`, whose hyperparameters they have."""
 
     view: Any
-
-    @property
-    def reward_scale(self) -> Any:
-        """What rewards are multiplied by."""
-        return self.view.reward_scale
-
-    @reward_scale.setter
-    def reward_scale(self, scale: Any) -> None:
-        self.view.reward_scale = scale
 
     def adjust(self, hyper: Mapping[str, float]) -> None:
         """Take over the present hyperparameters."""

@@ -179,8 +179,7 @@ class Learner:
         after: time steps that are collected before.
         """
         ahead, begun = after * self.count, self.progress.begun(self.count)
-        collected = len(self.replay) + sum(map(len, self._waiting))  # in the replay, and to be stored
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, collected + ahead)
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected() + ahead)
         if wanted is None:
             return CollectRequest(None)
         if begun or left < self.count:
@@ -194,7 +193,7 @@ class Learner:
         whole = parts
         if self._whole_rollouts:
             own = [part for part in parts if isinstance(part, Steps)]
-            collected = len(self.replay) + sum(map(len, self._waiting))
+            collected = self._collected()
             missing = self.update_schedule.steps_until_update(self.progress.step, collected) or 0
             if sum(map(len, own)) < missing * self.count - collected % self.count:
                 self._waiting += [part.copied() for part in own]  # workers may share their memory
@@ -212,6 +211,10 @@ class Learner:
             self.store(steps)
         if whole:
             self._waiting, self._unseen = [], () if self.moments is None else whole
+
+    def _collected(self) -> int:
+        """How many steps are in the replay, or to be stored."""
+        return len(self.replay) + sum(map(len, self._waiting))
 
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""
@@ -246,10 +249,9 @@ class Learner:
                 self._draw_noise(due)
             return None
         began, progress, hyper = time.perf_counter(), self.progress, self.hyper(due.steps)
-        self.replay.adjust(hyper)
+        self.replay.adjust(hyper if self.scale is None else hyper | {"reward_scale": self.scale.factor})
         if self.adapting is not None:
             self.adapting.trim()
-        self.replay.view.reward_scale = 1.0 if self.scale is None else self.scale.factor
         losses: dict[str, float] = {}
         metrics: dict[str, float] = {}
         adjusted: tuple[Adjusted, ...] = ()

@@ -38,7 +38,7 @@ def filled():
     kept = {name: (shape, np.dtype(np.float32)) for name, shape in (("recurrent_state", (3,)), ("log_prob", ()))}
     ring = Ring(VECTOR, TIMES * ENVIRONMENTS, ENVIRONMENTS, kept)
     view = AdvantageSequences(LENGTH, Advantages(GAMMA, LAMBDA, value))
-    view.reward_scale = SCALE
+    view.view.reward_scale = SCALE
     buffer = Buffer(ring, ColumnEpochs(LENGTH), view, np.random.default_rng(1))
     for part in (7, 5):
         steps = world.step(part)

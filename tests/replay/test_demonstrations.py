@@ -108,6 +108,6 @@ def test_a_restored_view_draws_on_with_the_same_steps_and_needs_no_data():
 
 def test_it_is_a_view_like_any_other():
     view, ring, _ = shown()
-    view.reward_scale = 0.5
+    view.view.reward_scale = 0.5
     batch = Buffer(ring, Epochs(), view, np.random.default_rng(0)).sample(2, 4)
     np.testing.assert_allclose(batch.reward, 0.5 * (100 * batch.observation + batch.next_observation)[..., 0])

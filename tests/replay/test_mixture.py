@@ -164,5 +164,5 @@ def test_a_state_of_other_buffers_is_refused_and_nothing_is_changed():
 
 def test_the_scale_of_rewards_is_that_of_every_buffer():
     mixture = mixture_of()
-    mixture.view.reward_scale = 0.5
-    assert {buffer.view.reward_scale for buffer in mixture.buffers.values()} == {0.5} == {mixture.view.reward_scale}
+    mixture.adjust({"gamma": 0.9, "priority_exponent": 0.6, "importance_exponent": 0.4, "reward_scale": 0.5})
+    assert {buffer.view.reward_scale for buffer in mixture.buffers.values()} == {0.5}

@@ -96,7 +96,6 @@ class NewestRows(Stateless):
 class CentredRewards(Stateless):
     """Transitions with rewards less a running mean, which is saved with the replay."""
 
-    reward_scale = 1.0
     mean = 0.0
 
     def __call__(self, ring, rows, weight):
@@ -203,12 +202,10 @@ def test_a_config_that_is_not_one_of_the_kind_is_refused():
 
 
 class LastSteps(Stateless):
-    """A replay that keeps the last steps it was given, and is its own view."""
-
-    reward_scale = 1.0
+    """A replay that keeps the last steps it was given."""
 
     def __init__(self):
-        self.view, self.kept = self, None
+        self.kept = None
 
     def __len__(self):
         return 0 if self.kept is None else len(self.kept)
