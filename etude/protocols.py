@@ -227,7 +227,7 @@ class Replay(Protocol):
     def update(self, batches: Any, td_error: np.ndarray, ratio: np.ndarray | None = None, /) -> None:
         """Report errors, and probability ratios, [k, n] for priorities; ignored by selectors without them."""
 
-    def adjust(self, hyper: dict[str, float]) -> None:
+    def adjust(self, hyper: dict[str, Any]) -> None:
         """Take over the present values of the hyperparameters that sampling depends on, and `reward_scale`, which
         multiplies rewards: a number, or one for each of several agents; 1 where it is not among them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
@@ -18,20 +19,6 @@ from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Weights
 
 
-class _PolicyLayouts:
-    """The weights of several policies by name: `policy.part.variable`. See `protocols.Layout`."""
-
-    hyper: tuple[str, ...] = ()
-    normaliser = None
-
-    def __init__(self, layouts: Mapping[str, Any]):
-        self.agent: dict[str, Any] = {policy: layout.agent for policy, layout in layouts.items()}
-        self.initial: dict[str, Any] = joined_names({policy: layout.initial for policy, layout in layouts.items()})
-        self.trainable: tuple[str, ...] = _names(layouts, "trainable")
-        self.noisy: tuple[str, ...] = _names(layouts, "noisy")
-        self.untrained: tuple[str, ...] = _names(layouts, "untrained")
-
-
 class PolicyEngines:
     """An engine for each policy, in `of`; a policy without one returns what its agents observe.
 
@@ -44,7 +31,14 @@ class PolicyEngines:
         self.of: dict[str, Any] = dict(engines)
         self.spaces: Spaces = spaces
         self._subsets = dict(subsets)
-        self.layout: _PolicyLayouts = _PolicyLayouts({policy: engine.layout for policy, engine in self.of.items()})
+        layouts = {policy: engine.layout for policy, engine in self.of.items()}
+        # The weights of all policies by name, `policy.part.variable`; see `protocols.Layout`
+        self.layout: Any = SimpleNamespace(hyper=(), normaliser=None)
+        self.layout.agent = {policy: layout.agent for policy, layout in layouts.items()}
+        self.layout.initial = joined_names({policy: layout.initial for policy, layout in layouts.items()})
+        for field in ("trainable", "noisy", "untrained"):
+            named = ((policy, name) for policy, layout in layouts.items() for name in getattr(layout, field))
+            setattr(self.layout, field, tuple(full_name(*each) for each in named))
         self.exportable: bool = all(engine.exportable for engine in self.of.values())
         self._owner = {
             full_name(policy, name): (policy, name) for policy in self.of for name in self.of[policy].layout.initial
@@ -110,23 +104,7 @@ def joined_names(weights: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {full_name(policy, name): value for policy, own in weights.items() for name, value in own.items()}
 
 
-def _names(layouts: Mapping[str, Any], field: str) -> tuple[str, ...]:
-    return tuple(full_name(policy, name) for policy, layout in layouts.items() for name in getattr(layout, field))
-
-
 NUMBERS, CHANCES = "numbers", "chances"  # [size]: the number of the copy in each slot, -1 for none; how often it plays
-
-
-class _LeagueLayout:
-    """The weights of all copies by name: `slot.part.variable`; nothing is trained. See `protocols.Layout`."""
-
-    trainable: tuple[str, ...] = ()
-    noisy: tuple[str, ...] = ()
-    untrained: tuple[str, ...] = ()
-
-    def __init__(self, agent: Agent, initial: Weights):
-        self.agent: Agent = agent
-        self.initial: Weights = initial
 
 
 class LeagueOutput:
@@ -160,7 +138,9 @@ class LeagueEngine:
         self.numbers: np.ndarray = np.full(size, -1.0, np.float32)
         self.chances: np.ndarray = np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
-        self.layout: _LeagueLayout = _LeagueLayout(self.slots[0].layout.agent, self.weights())
+        # The weights of all copies by name, `slot.part.variable`; nothing is trained
+        own, initial = self.slots[0].layout.agent, self.weights()
+        self.layout: Any = SimpleNamespace(agent=own, initial=initial, trainable=(), noisy=(), untrained=())
 
     def act(self, observation: Tree, state: Any = None) -> LeagueOutput:
         """What the explorer asks the copies with that each environment plays against."""

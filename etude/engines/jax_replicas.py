@@ -80,7 +80,7 @@ class _JaxGroup(MessageGroup):
 
 
 class _Call(Future[Any]):
-    """What a call in the thread of collectives comes to. See `replicas.Work`."""
+    """What a call in the thread of collectives comes to. See `Heartbeat.wait`."""
 
     def wait(self, timeout: timedelta) -> None:
         try:
@@ -122,7 +122,7 @@ def outlive(others: Sequence[int]) -> None:
 
 
 class _Store:
-    """See `replicas.Store`: what the coordinator of jax.distributed keeps."""
+    """What the coordinator of jax.distributed keeps. See `Heartbeat`."""
 
     def add(self, key: str, amount: int) -> int:
         return _client().key_value_increment(key, amount)

@@ -97,10 +97,8 @@ def clip_by_norm(gradient: Any, limit: Any) -> tuple[Any, Any]:
 
 
 SMALL = 1e-10  # added to what is divided by, which is 0 where the gradient is
-TRUST_REGION_METRICS = (
-    "kl",
-    "step_size",
-)  # of a step: the divergence of the policies before and after it; the share that was taken
+# Of a step: the divergence of the policies before and after it; the share that was taken
+TRUST_REGION_METRICS = ("kl", "step_size")
 
 
 class Differentiation(Protocol):

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from etude.base.errors import ConfigError, EtudeError, ReplicaError
 
@@ -155,38 +155,17 @@ _ENDED = 3 * BEAT  # the same, once a collective has failed
 _LEFT = "left: "  # what a process publishes that has left, before the reason
 
 
-class Store(Protocol):
-    """What all processes of a group read and write. RuntimeError where it is gone."""
-
-    def add(self, key: str, amount: int, /) -> int:
-        """Add to a whole number, which begins at 0; returns the sum."""
-
-    def set(self, key: str, text: str, /) -> None:
-        """Keep a text in the place of the one before."""
-
-    def get(self, key: str, /) -> bytes:
-        """The text that was set."""
-
-
-class Work(Protocol):
-    """A collective under way."""
-
-    def wait(self, timeout: timedelta, /) -> Any:
-        """Until it is completed. RuntimeError where it is not in time, or fails."""
-
-    def is_completed(self) -> bool:
-        """Whether it has ended, or failed."""
-
-
 class Heartbeat:
     """Shows which processes failed or hang: a thread of each counts up a number in the group's store, and publishes
     for which collective its process waits, or why it has left.
 
     The thread also runs while its process waits, evaluates or steps a slow environment; not where the process was
     stopped, its machine is unreachable, or an extension keeps Python's lock. It alone waits for the store.
+
+    store: a `torch.distributed.Store`, or what has its `add`, `set` and `get`. RuntimeError where it is gone.
     """
 
-    def __init__(self, store: Store, rank: int, size: int, clock: Callable[[], float] = time.monotonic):
+    def __init__(self, store: Any, rank: int, size: int, clock: Callable[[], float] = time.monotonic):
         self._store, self._rank, self._clock = store, rank, clock
         self._name = f"etude/{store.add(f'etude/groups/{rank}', 1)}"  # of this group, the same in all processes
         self._counts = dict.fromkeys(range(size), 0)
@@ -241,9 +220,9 @@ class Heartbeat:
         now = self._clock()
         return [rank for rank, heard in self._heard.items() if now - heard > seconds]
 
-    def wait(self, what: str, work: Work) -> None:
-        """Wait for a collective. RuntimeError where a process ended, has no heartbeat, or waits for another one for
-        good; ReplicaError where one has left."""
+    def wait(self, what: str, work: Any) -> None:
+        """Wait for a collective, a `torch.distributed.Work` or what has its `wait` and `is_completed`. RuntimeError
+        where a process ended, has no heartbeat, or waits for another one for good; ReplicaError where one has left."""
         self._collectives += 1
         failed: RuntimeError | None = None
         while self._lost is None:
@@ -297,7 +276,7 @@ class Heartbeat:
             threading.Event().wait()  # to destroy the group would wait for a collective that never completes
 
 
-def _completed(work: Work) -> bool:
+def _completed(work: Any) -> bool:
     """Whether a collective completes within `BEAT`. RuntimeError where it fails."""
     try:
         work.wait(timedelta(seconds=BEAT))

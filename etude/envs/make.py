@@ -318,12 +318,13 @@ class RandomActions:
 
 
 class RandomActionsOfSeveral:
-    """The same for several agents as one."""
+    """The same for several agents as one, whose masks their environment checks."""
+
+    wrong = None
 
     def __init__(self, agents: dict[str, Spaces], seed: int):
         self._spaces = [own.action for own in agents.values()]
         self._each = {name: RandomActions(own.action, seed + i) for i, (name, own) in enumerate(agents.items())}
-        self.wrong: str | None = None
 
     def __call__(self, observation: Any, info: Any) -> np.ndarray:
         """The joined actions of all agents."""

@@ -36,9 +36,8 @@ from etude.envs.faults import RAISED, FaultLocation, cause_of, check_reset, clos
 from etude.envs.observations import Mismatch, mask_of, mask_size, origins_in
 from etude.envs.vector import KeptInfo, NotingEnvironments
 
-Restart = Callable[
-    [VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]
-]  # (simulator, ended [N]) -> observations, infos
+# (simulator, ended [N]) -> observations, infos
+Restart = Callable[[VectorEnv[Any, Any, Any], np.ndarray], tuple[Any, dict[str, Any]]]
 
 
 class NativeEnvironments(NotingEnvironments):

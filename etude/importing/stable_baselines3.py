@@ -96,24 +96,21 @@ def read(path: Path, activation: str | None = None, vec_normalize: Path | None =
         found, own = _temperature(where, variables)
         numbers, fields = numbers | found, fields | own
     # The activation, and how it is known
+    text = _table(data.get("policy_kwargs")).get("activation_fn")
+    name = str(text).removesuffix("'>").rpartition(".")[2]
     if activation is not None:
         chosen, known = activation, "as given"
+    elif text is None:
+        chosen = "tanh" if POLICY in parts.networks else "relu"
+        known = f"the default of {LIBRARY}; activation= (--activation) names another"
+    elif name in ACTIVATIONS:
+        chosen, known = ACTIVATIONS[name], "as the file says"
     else:
-        text = _table(data.get("policy_kwargs")).get("activation_fn")
-        if text is None:
-            chosen, known = (
-                ("tanh" if POLICY in parts.networks else "relu"),
-                f"the default of {LIBRARY}; activation= (--activation) names another",
-            )
-        else:
-            name = str(text).removesuffix("'>").rpartition(".")[2]
-            if name not in ACTIVATIONS:
-                raise ConfigError(
-                    f"{path} was trained with activation_fn = {name[:60]}, which cannot be imported; expected one of "
-                    f"{', '.join(ACTIVATIONS)}."
-                )
-            chosen, known = ACTIVATIONS[name], "as the file says"
-    # The activation, which is ReLU after convolutions, whatever it is after the layers that follow them
+        raise ConfigError(
+            f"{path} was trained with activation_fn = {name[:60]}, which cannot be imported; expected one of "
+            f"{', '.join(ACTIVATIONS)}."
+        )
+    # It is ReLU after convolutions, whatever it is after the layers that follow them
     networks = [own if isinstance(own, Layers) else own[0] for own in parts.networks.values()]
     if networks[0].convolutions:
         if chosen != "relu" and any(len(own.dense) > 2 for own in networks):

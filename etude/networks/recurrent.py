@@ -140,9 +140,8 @@ class RecurrentArchitecture:
         projected = self._project(values, self._before(values, flat))
         by_time = ops.swapaxes(ops.reshape(projected, (-1, length, projected.shape[-1])), 0, 1)
         if state is None:
-            state = ops.zeros_like(
-                by_time[0][:, : self.state_size]
-            )  # no cell has fewer gates than its state has numbers
+            # No cell has fewer gates than its state has numbers
+            state = ops.zeros_like(by_time[0][:, : self.state_size])
         told = {"keep": None if first is None else 1.0 - first, "trained": None if trained is None else trained > 0}
         told = {name: ops.expand_dims(ops.swapaxes(x, 0, 1), -1) for name, x in told.items() if x is not None}
 

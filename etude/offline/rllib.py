@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from etude.base import trees
 from etude.base.errors import DataError
 from etude.offline.json_lines import EXPANSION, LONGEST
 from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular
@@ -54,14 +55,10 @@ def stream(path: Path) -> Iterator[Arrays]:
                         f"{sorted(parts[0])}, as it began. Write all batches with the same columns."
                     )
                 if ended[stop - 1]:
-                    yield _joined(open_.pop(own))
+                    yield trees.concatenate(open_.pop(own))
     for parts in open_.values():
         parts[-1]["timeouts"][-1] = True
-        yield _joined(parts)
-
-
-def _joined(parts: list[Arrays]) -> Arrays:
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+        yield trees.concatenate(parts)
 
 
 def _batch(line: bytes, where: str) -> tuple[Arrays, np.ndarray | None]:

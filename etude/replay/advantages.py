@@ -174,12 +174,8 @@ class UnrolledAdvantages(Advantages):
         starts = np.arange(len(rows) % self.length, len(rows), self.length)
         starts = starts if len(rows) % self.length == 0 else np.append(0, starts)  # the first may be shorter
         state, found, values = self._begins(), list[np.ndarray](), np.zeros(rows.shape)
-        self._before, self._since, self._until, self._ring = (
-            state,
-            ring.written - ring.filled,
-            ring.written.copy(),
-            ring,
-        )
+        self._before, self._ring = state, ring
+        self._since, self._until = ring.written - ring.filled, ring.written.copy()
         for start, end in itertools.pairwise([*starts, len(rows)]):
             found.append(state)
             value, state = self._unrolled(ring, rows[start:end].T, state)

@@ -246,9 +246,8 @@ class FrameStacks:
         self._one = trees.map(lambda leaf: leaf[None], template)
         self.inner: Whole = Whole(newest_frames(template, stack), len(kind), storage)
         self.starts: ObservationStore = ObservationStore(trees.rows(self._older(self._one), 0), len(kind), storage)
-        self.start: np.ndarray = storage.zeros(
-            (len(kind),), np.int32
-        )  # numbers in `starts` of rows that begin an episode, or -1
+        # Numbers in `starts` of rows that begin an episode, or -1
+        self.start: np.ndarray = storage.zeros((len(kind),), np.int32)
         self.start[:] = -1
 
     def rows_of(self, steps: Steps) -> Tree:

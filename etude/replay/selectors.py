@@ -365,9 +365,8 @@ class Prioritised:
         self.small: float = small
         self.tree: SumTree = SumTree(rows)
         self.error: np.ndarray = np.full(rows, NOT_STORED, np.float32)  # [rows] |error|, or NOT_STORED
-        self.deviation: np.ndarray | None = (
-            None if initial_ratio is None else np.zeros(rows, np.float32)
-        )  # [rows] |ratio - 1|
+        # [rows] |ratio - 1|
+        self.deviation: np.ndarray | None = None if initial_ratio is None else np.zeros(rows, np.float32)
         # What new rows get, and whether that has been reported yet.
         self.largest: np.ndarray = np.array([initial_error, abs((initial_ratio or 0.0) - 1.0)], np.float32)
         if not np.isfinite(self.largest).all() or initial_error < 0:

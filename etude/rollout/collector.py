@@ -267,9 +267,8 @@ class Collector:
         self._draws = [explorer.of(self.columns[i : i + 1]).draw for i in range(n)]
         self.observation: Tree = None  # to act on next, [N, ...]
         self._restarted = np.zeros(n, bool)
-        self.bounds: tuple[np.ndarray, np.ndarray] | None = clipped_to(
-            environments.spaces.action
-        )  # of actions; None: nothing is clipped
+        # Of actions; None: nothing is clipped
+        self.bounds: tuple[np.ndarray, np.ndarray] | None = clipped_to(environments.spaces.action)
         self.expected = SHORTEST  # time steps of the longest of the last whole episodes
 
     @functools.cached_property

@@ -141,10 +141,8 @@ def action_of(space: Space, given: Any, steps: int | None = None) -> np.ndarray:
     """An action of the environment as the agent's, [1, ...]; or those of so many steps, [steps, ...]."""
     value, each = value_of(space, given, "action"), []
     for (path, leaf), own in zip(leaves(space), leaves_of(space, value), strict=True):
-        where, shape = (
-            ".".join(map(str, ("action", *path))),
-            (*(() if steps is None else (steps,)), *(leaf.shape or ())),
-        )
+        where, shape = ".".join(map(str, ("action", *path))), tuple(leaf.shape or ())
+        shape = shape if steps is None else (steps, *shape)
         if own.shape != shape:
             raise Refused(422, f"{where}: expected the shape {shape}; got {own.shape}.")
         own = own[None] if steps is None else own

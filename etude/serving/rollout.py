@@ -362,10 +362,8 @@ class ClientRollout(StepsRollout):
             return
         if self._given[0] != self._version:
             about = {"version": self._version, "room": self._room(self._wants), "ahead": self._wants is not None}
-            self._given = (
-                self._version,
-                save(self._local.arrays(step), {name: str(value) for name, value in about.items()}),
-            )
+            content = save(self._local.arrays(step), {name: str(value) for name, value in about.items()})
+            self._given = self._version, content
         post.reply(200, Content(self._given[1], "application/octet-stream"))
 
     def _complete(self, stream: _ClientEpisode, post: Post) -> None:

@@ -97,28 +97,19 @@ def is_goal_space(space: Space) -> bool:
     return isinstance(space, Dict) and set(space.spaces) == set(GOAL_KEYS)
 
 
-@dataclass
-class LossArguments:
-    """The arguments of `__call__` for stacked batches: trees of arrays [k, B, ...].
-
-    gamma: reads the agent's present gamma. rewards: a learned model that replaces the environment's.
-    """
-
-    convert: Conversion
-    gamma: Callable[[], float]
-    rewards: RewardModel | None = None
-
-    def __call__(self, batch: Batch) -> tuple[Any, Any, Any, Any, Any]:
-        """(s, a, next_s, r, d) of a batch."""
-        gamma = self.gamma()
-        left = batch.discount if gamma == 0 else batch.discount / np.float32(gamma)
-        if _is_joint(batch.next_observation):
-            left = left[..., None] * (1.0 - batch.next_observation["terminated"])
-        done = (1.0 - left).astype(np.float32)
-        next_s, reward = self.convert(batch.next_observation), batch.reward
-        if self.rewards is not None:
-            reward = self.rewards(batch.extras[REWARD_INPUTS], batch.action, next_s, done)
-        return self.convert(batch.observation), batch.action, next_s, reward, done
+def loss_arguments(
+    batch: Batch, convert: Conversion, gamma: float, rewards: RewardModel | None = None
+) -> tuple[Any, Any, Any, Any, Any]:
+    """(s, a, next_s, r, d) of `__call__` for stacked batches: trees of arrays [k, B, ...]. rewards: a learned model
+    that replaces the environment's."""
+    left = batch.discount if gamma == 0 else batch.discount / np.float32(gamma)
+    if _is_joint(batch.next_observation):
+        left = left[..., None] * (1.0 - batch.next_observation["terminated"])
+    done = (1.0 - left).astype(np.float32)
+    next_s, reward = convert(batch.next_observation), batch.reward
+    if rewards is not None:
+        reward = rewards(batch.extras[REWARD_INPUTS], batch.action, next_s, done)
+    return convert(batch.observation), batch.action, next_s, reward, done
 
 
 def of_each_time(convert: Conversion) -> Conversion:
@@ -223,7 +214,7 @@ class EpisodeLearner:
         self.options: Options = options
         self.trimming: Trimming = self.regime.trimming(options)
 
-    def count_of(self, name: str) -> int | None:
+    def count_of(self, name: str) -> Any:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
         given."""
         given, adjusted = self._given(name), self._counts.get(name)
@@ -236,12 +227,6 @@ class EpisodeLearner:
         self._counts[name] = given, int(value)
         if name in ("update_steps", "update_batches"):
             self._followed = self.progress.step, self.batches
-
-    def _count(self, name: str) -> int:
-        """The same, of one that is always given."""
-        value = self.count_of(name)
-        assert value is not None
-        return value
 
     def _given(self, name: str) -> int | None:
         return self.options.num_store if name == "num_store" else getattr(self.settings, name)
@@ -274,11 +259,11 @@ class EpisodeLearner:
         Calls of `update_param` are spread evenly over its minibatches."""
         began = time.perf_counter()
         self._collections += 1
-        if self._collections % self._count("num_store"):
+        if self._collections % self.count_of("num_store"):
             return None
-        if len(self.buffer) >= self._count("batch"):
+        if len(self.buffer) >= self.count_of("batch"):
             self.before_phase()
-        size = self._count("batch")
+        size = self.count_of("batch")
         wanted = self.count_of("num_updates") or len(self.buffer) // size
         minibatches = wanted if len(self.buffer) >= size else 0
         due = self._due_target_updates(minibatches)
@@ -302,8 +287,8 @@ class EpisodeLearner:
 
     def why_untrained(self, collections: int) -> str:
         """What a call of `train` that took no gradient step in so many collections tells."""
-        held, size, cut = len(self.buffer), self._count("batch"), self.trimming.window is not None
-        reason = f"a learning phase follows every num_store = {self._count('num_store')} collections. Lower num_store"
+        held, size, cut = len(self.buffer), self.count_of("batch"), self.trimming.window is not None
+        reason = f"a learning phase follows every num_store = {self.count_of('num_store')} collections. Lower num_store"
         if held < size:
             reason = f"the pool holds {held} transitions at the end, and a batch is {size}. Lower batch"
             reason += cut * ", let window_size keep more"
@@ -333,12 +318,12 @@ class EpisodeLearner:
         while done < end:
             if each_batch:
                 self.callbacks.call("on_batch_begin", done)
-            if not drawn or (self.hyper(), self._count("batch")) != drawn_for:
-                drawn_for = self.hyper(), self._count("batch")
+            if not drawn or (self.hyper(), self.count_of("batch")) != drawn_for:
+                drawn_for = self.hyper(), self.count_of("batch")
                 self.buffer.view.adjust(self.hyper())
                 # Those that depend on the errors of the ones before are drawn one by one
                 together = 1 if self.regime.reports else min(MOST_MINIBATCHES, end - done)
-                batches = self.buffer.sample(together, self._count("batch"))
+                batches = self.buffer.sample(together, self.count_of("batch"))
                 drawn = [batches]
                 if together > 1 and each_batch:
                     drawn = [batches.map(lambda leaf, i=i: leaf[i : i + 1]) for i in range(together)]

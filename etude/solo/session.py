@@ -15,6 +15,7 @@ import numpy as np
 import etude.engines as engines
 from etude.base.checks import Stored
 from etude.base.cores import Busy
+from etude.base.data import Batch
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import generator
 from etude.base.spaces import Discrete, zeros
@@ -31,12 +32,12 @@ from etude.solo.learner import (
     REWARD_INPUTS,
     Conversion,
     EpisodeLearner,
-    LossArguments,
     RewardInputsExplorer,
     acting_in_worker,
     conversion_for,
     is_goal_space,
     learns_rewards,
+    loss_arguments,
     of_each_time,
     split_output,
 )
@@ -277,8 +278,11 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     replicas = engines.strategy_replicas(key.strategy)
     if replicas is not None:
         replicas.check_batch(settings.batch)
-    arguments, several = LossArguments(convert, gamma), None if agents is None else len(agents)
-    acts_on = conversion_for(spaces.observation)
+    several, acts_on = None if agents is None else len(agents), conversion_for(spaces.observation)
+
+    def arguments(batch: Batch) -> tuple[Any, ...]:
+        return loss_arguments(batch, convert, gamma(), engine.rewards if learned else None)
+
     engine = make_engine(
         agent, list(key.optimizers),
         AgentInterface(spaces, arguments, acts_on, several, settings.follows_each_step),
@@ -299,7 +303,6 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
         )
     extras: Extras = {}
     if learned:
-        arguments.rewards = engine.rewards
         inputs, _ = split_output(engine.act(zeros(spaces.observation, 1)), 1)
         extras = {REWARD_INPUTS: (inputs.shape[1:], inputs.dtype)}
 

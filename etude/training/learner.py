@@ -179,7 +179,8 @@ class Learner:
         after: time steps that are collected before.
         """
         ahead, begun = after * self.count, self.progress.begun(self.count)
-        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, self._collected() + ahead)
+        collected = len(self.replay) + sum(map(len, self._waiting))  # in the replay, and to be stored
+        wanted = self.update_schedule.steps_until_update(self.progress.step + ahead, collected + ahead)
         if wanted is None:
             return CollectRequest(None)
         if begun or left < self.count:
@@ -190,10 +191,10 @@ class Learner:
         """Rewrite collected steps, store them and count them; those of a part of a rollout once all of it is there, so
         that a rollout in parts is rewritten, normalised and learned from as one in a piece. Raises CallbackError where
         a rewriter fails, and has then stored and counted nothing."""
-        whole = parts
+        whole, waiting = parts, sum(map(len, self._waiting))
         if self._whole_rollouts:
             own = [part for part in parts if isinstance(part, Steps)]
-            collected = self._collected()
+            collected = len(self.replay) + waiting
             missing = self.update_schedule.steps_until_update(self.progress.step, collected) or 0
             if sum(map(len, own)) < missing * self.count - collected % self.count:
                 self._waiting += [part.copied() for part in own]  # workers may share their memory
@@ -203,18 +204,13 @@ class Learner:
         stored = whole
         if whole and self.rewriters is not None:
             own = [part for part in whole if isinstance(part, Steps)]  # runs of gradients from workers refuse rewriters
-            began = self.progress.step - sum(map(len, self._waiting))
-            stored = self.rewriters(own, began, self.progress.total)
+            stored = self.rewriters(own, self.progress.step - waiting, self.progress.total)
         for steps in parts:
             self.progress.count(steps)
         for steps in stored:
             self.store(steps)
         if whole:
             self._waiting, self._unseen = [], () if self.moments is None else whole
-
-    def _collected(self) -> int:
-        """How many steps are in the replay, or to be stored."""
-        return len(self.replay) + sum(map(len, self._waiting))
 
     def skip(self, steps: CollectedSteps) -> None:
         """Count steps that are not learned from; the next stored ones do not continue those before."""

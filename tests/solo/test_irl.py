@@ -14,9 +14,9 @@ from etude.examples.experts import Expert, balance, play, read, write
 from etude.explore import EpsGreedyQPolicy, GreedyQPolicy, OrnsteinUhlenbeckProcess
 from etude.solo.learner import (
     REWARD_INPUTS,
-    LossArguments,
     RewardInputsExplorer,
     learns_rewards,
+    loss_arguments,
     split_output,
     unchanged,
 )
@@ -116,13 +116,13 @@ def test_the_model_is_given_what_was_stored_and_its_rewards_take_the_place_of_th
         given.append(arguments)
         return np.full((2, 3), 7, np.float32)
 
-    found = LossArguments(unchanged, lambda: 0.9, model)(batch)
+    found = loss_arguments(batch, unchanged, 0.9, model)
     inputs, a, next_s, d = given[0]
     assert inputs is batch.extras[REWARD_INPUTS]
     assert (a is batch.action, next_s is batch.next_observation) == (True, True)
     np.testing.assert_allclose(d, [[0, 1, 0]] * 2, atol=1e-6)
     assert (found[3] == 7).all()
-    assert (LossArguments(unchanged, lambda: 0.9)(batch)[3] == 99).all()
+    assert (loss_arguments(batch, unchanged, 0.9)[3] == 99).all()
 
 
 # -- experts -----------------------------------------------------------------------------------------------------------

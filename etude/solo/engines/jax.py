@@ -123,11 +123,7 @@ class JaxAgentEngine(KerasAgentEngine):
             gradients, (_, record, moved) = self._traced(copy, (trained, others), _row(inputs, 0), hyper)
             room = len(inputs[1])
             records = jax.tree.map(lambda x: jnp.zeros((room, *x.shape), x.dtype), record)
-            changed = (
-                [self.variables.name_of(variable) for variable in self.others]
-                if self._interface.update_targets
-                else moved
-            )
+            changed = map(self.variables.name_of, self.others) if self._interface.update_targets else moved
             places = {name: _index(self.others, self.variables.by_name[name]) for name in changed}
 
             def step(i: Any, carry: Any) -> Any:

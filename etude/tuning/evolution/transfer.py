@@ -160,9 +160,8 @@ class _NetworkPair:
             name: labelled(i, layer.units) for i, (name, layer) in enumerate(self.before.items())
         }
         self.read: dict[str, np.ndarray] = parent.input_labels(self.labels)  # labels of inputs, by layer
-        self.source: dict[str, str | None] = {
-            name: self._source(layer) for name, layer in self.after.items()
-        }  # None: the layer is new
+        # None: the layer is new
+        self.source: dict[str, str | None] = {name: self._source(layer) for name, layer in self.after.items()}
 
     def _source(self, layer: LayerUnits) -> str | None:
         number, kind = layer.number, self.mutation.kind
