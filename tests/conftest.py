@@ -53,8 +53,9 @@ def pytest_configure(config):
         compile_fast()
         engines = any("engines" in Path(argument).parts for argument in config.args)
         on_torch = "torch" not in MISSING and (not engines or config.getoption("--engine") == "torch")
+        on_tensorflow = engines and config.getoption("--engine") == "tensorflow"
         if sys.platform == "linux":
-            fork_workers(*["torch"] * on_torch)
+            fork_workers(*["torch"] * on_torch, *["etude.engines.tensorflow"] * on_tensorflow)
         if on_torch and not engines:
             prefer_torch()
     if MISSING:

@@ -3,22 +3,22 @@
 import json
 import os
 import socket
-import subprocess
 import sys
 from pathlib import Path
+
+import python_programs
 
 DEADLINE = 400  # seconds; the tests take some ten of them where nothing else runs
 
 
-def start(program, task, worker=None, cluster=None, **arguments):
+def start(program, task, worker=None, cluster=None, forked=True, **arguments):
     """A program with these arguments, as this worker of a cluster."""
     folders = [str(Path(program).parent), str(Path(__file__).parent), *sys.path]
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(folders))
     environment.pop("TF_CONFIG", None)
     if worker is not None:
         environment["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": worker}})
-    command = [sys.executable, str(program), task, json.dumps(arguments)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return python_programs.start(program, task, json.dumps(arguments), environment=environment, forked=forked)
 
 
 def found_by(process):
@@ -38,11 +38,11 @@ def addresses(count):
     return found
 
 
-def run_workers(program, **arguments):
+def run_workers(program, forked=(True, True), **arguments):
     """What each of two workers reported, and how each ended. arguments: of `workers`, a list for those that differ."""
     cluster = {"worker": addresses(2)}
     given = [{name: x[i] if isinstance(x, list) else x for name, x in arguments.items()} for i in range(2)]
-    processes = [start(program, "workers", i, cluster, **own) for i, own in enumerate(given)]
+    processes = [start(program, "workers", i, cluster, forked[i], **own) for i, own in enumerate(given)]
     try:
         reports = [found_by(process) if process.wait(DEADLINE) == 0 else None for process in processes]
         return reports, [process.returncode for process in processes]

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import gymnasium as gym
 import numpy as np
 import pytest
+import python_programs
 from recordings import SPACES, dataset, each_format
 
 import etude
@@ -213,8 +210,7 @@ for event in run.steps(768, save_every=256):
 def test_a_killed_run_leaves_shards_that_can_be_read_and_goes_on(tmp_path, form):
     kept = Kept()
     run_on("CartPole-v1").train(768, [kept])
-    command = [sys.executable, "-c", textwrap.dedent(KILLED), tmp_path / "run", tmp_path / "data", form]
-    assert subprocess.run(command, env=os.environ).returncode == -signal.SIGKILL
+    assert python_programs.start("-c", KILLED, tmp_path / "run", tmp_path / "data", form).wait() == -signal.SIGKILL
     before = list(Reader(tmp_path / "data").episodes())
     assert_same_episodes(before, kept.episodes[: len(before)])
     with RunDirectory.resume(tmp_path / "run") as directory, etude.load(tmp_path / "run", run_dir=directory) as run:

@@ -4,12 +4,12 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import python_programs
 
 import etude
 
@@ -40,13 +40,12 @@ LAUNCHERS = {
 
 
 def launched(*arguments, by="torchrun"):
-    given = [sys.executable, "-m", *LAUNCHERS[by], str(free_port()), str(SCRIPT), *map(str, arguments)]
-    return subprocess.Popen(given, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    return python_programs.start("-m", *LAUNCHERS[by], free_port(), SCRIPT, *arguments, environment=environment())
 
 
 def output_of(process):
     try:
-        return process.communicate(timeout=DEADLINE)[0]
+        return "".join(filter(None, process.communicate(timeout=DEADLINE)))
     except subprocess.TimeoutExpired:
         process.kill()
         raise
@@ -55,14 +54,8 @@ def output_of(process):
 def by_rank(engine, what, folder, fails=1):
     """Two processes, each started by hand."""
     where = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "JAX_PLATFORMS": "cpu"}
-    processes = []
-    for rank in range(2):
-        own = environment(RANK=str(rank), **where)
-        command = [sys.executable, str(SCRIPT), engine, what, str(folder), str(fails)]
-        processes.append(
-            subprocess.Popen(command, env=own, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        )
-    return processes
+    own = [environment(RANK=str(rank), **where) for rank in range(2)]
+    return [python_programs.start(SCRIPT, engine, what, folder, fails, environment=each) for each in own]
 
 
 def alive(folder):
@@ -106,7 +99,8 @@ def test_a_killed_process_ends_the_others_in_one_clear_error_and_the_chief_has_s
 def test_the_devices_of_one_process_learn_the_same_weights_in_jax(tmp_path):
     pytest.importorskip("jax")
     own = environment(devices=8, JAX_PLATFORMS="cpu")
-    subprocess.run([sys.executable, SCRIPT, "jax", "whole", tmp_path], env=own, check=True, timeout=DEADLINE)
+    process = python_programs.start(SCRIPT, "jax", "whole", tmp_path, environment=own)
+    assert process.wait(DEADLINE) == 0
     assert_close(tmp_path / "0.npz", alone("jax"))
 
 

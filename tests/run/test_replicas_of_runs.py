@@ -1,12 +1,11 @@
 """Runs in several processes: here threads, each with a part of the environments and of every batch."""
 
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import numpy as np
 import pytest
+import python_programs
 from run_makers import run_given
 from thread_processes import in_processes
 
@@ -109,9 +108,10 @@ def test_every_algorithm_learns_in_two_processes_what_it_learns_in_one(algorithm
 def test_every_algorithm_learns_on_two_devices_of_jax_what_it_learns_on_one(algorithms):
     pytest.importorskip("jax")
     script = Path(__file__).with_name("runs_on_devices.py")
-    done = subprocess.run([sys.executable, script, *algorithms], capture_output=True, text=True, timeout=900)
-    assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    assert done.stdout.split() == list(algorithms)
+    process = python_programs.start(script, *algorithms)
+    said, complaint = process.communicate(timeout=900)
+    assert process.returncode == 0, said + complaint[-3000:]
+    assert said.split() == list(algorithms)
 
 
 def test_all_processes_end_with_the_same_bits(monkeypatch):

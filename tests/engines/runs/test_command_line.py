@@ -11,6 +11,7 @@ import sys
 import time
 
 import pytest
+import python_programs
 
 import etude
 from etude import cli
@@ -76,18 +77,15 @@ def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP"])
 def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, engine_name, tmp_path):
     directory = tmp_path / "run"
-    command = [sys.executable, "-c", "import sys; from etude.cli import main; sys.exit(main())"]
-    process = subprocess.Popen(
-        [*command, *arguments(engine_name, directory, 10_000_000)],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+    program = "import sys; from etude.cli import main; sys.exit(main())"
+    process = python_programs.start("-c", program, *arguments(engine_name, directory, 10_000_000))
     try:
         deadline = time.monotonic() + 120
         while not list(directory.glob("checkpoints/step_*")) and process.poll() is None:
             assert time.monotonic() < deadline
             time.sleep(0.1)
         os.kill(process.pid, getattr(signal, name))
-        output, _ = process.communicate(timeout=60)
+        output = "".join(process.communicate(timeout=60))
     finally:
         process.kill()
     assert process.returncode == 130, output
@@ -98,8 +96,11 @@ def test_a_signal_ends_the_run_after_the_step_at_hand_with_a_checkpoint(name, en
 
 
 TERMINAL = """
-import fcntl, sys, termios
-fcntl.ioctl(sys.stderr, termios.TIOCSCTTY, 0)
+import os, sys
+os.setsid()
+terminal = os.open(sys.argv.pop(1), os.O_RDWR)  # which it thereby controls
+for number in range(3):
+    os.dup2(terminal, number)
 from etude.cli import main
 sys.exit(main())
 """
@@ -110,16 +111,14 @@ sys.exit(main())
 def test_a_run_whose_terminal_is_closed_is_saved(engine_name, tmp_path):
     directory = tmp_path / "run"
     ours, theirs = os.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", TERMINAL, *arguments(engine_name, directory, 10_000_000)],
-        stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-    )  # fmt: skip
-    os.close(theirs)
+    command = arguments(engine_name, directory, 10_000_000)
+    process = python_programs.start("-c", TERMINAL, os.ttyname(theirs), *command)
     try:
         deadline = time.monotonic() + 120
         while not list(directory.glob("checkpoints/step_*")) and process.poll() is None:
             assert time.monotonic() < deadline
             select.select([ours], [], [], 0.1)[0] and os.read(ours, 65536)
+        os.close(theirs)
         os.close(ours)
         assert process.wait(60) == 130
     finally:

@@ -61,7 +61,7 @@ def test_one_two_and_four_replicas_learn_the_same_one_strategy_after_the_other(a
 
 def test_two_workers_learn_what_one_process_learns_and_go_on_from_what_the_chief_saved(on_two_replicas, tmp_path):
     alone = on_two_replicas["learned"]["dqn"][0]
-    reports, codes = run_workers(PROGRAM, path=str(tmp_path / "run"))
+    reports, codes = run_workers(PROGRAM, forked=(True, False), path=str(tmp_path / "run"))
     assert codes == [0, 0]
     assert [report["chief"] for report in reports] == [True, False]
     assert [report["rows"] for report in reports] == [[[0, 4]], [[1, 4]]], "of batches of 8"

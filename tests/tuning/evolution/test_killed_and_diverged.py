@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+import python_programs
 from study_worlds import TINY, Pointer
 
 import etude
@@ -55,7 +54,7 @@ def test_an_evolution_whose_process_was_killed_goes_on_to_the_same_lineage(tmp_p
     code = f"import sys; sys.path[:0] = [{str(here)!r}, {str(here.parent)!r}]\n"
     code += f"from {Path(__file__).stem} import small\nsmall({str(tmp_path)!r}).run()"
     journal, until = tmp_path / NAME, time.monotonic() + PATIENCE
-    process = subprocess.Popen([sys.executable, "-c", code])
+    process = python_programs.start("-c", code)
     while process.poll() is None and time.monotonic() < until:
         if journal.exists() and journal.read_bytes().count(b"\n") > 5:
             process.send_signal(signal.SIGKILL)
