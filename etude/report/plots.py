@@ -86,7 +86,7 @@ def draw_run(run: Series, path: str | Path | None = None, style: Style = "screen
             axes.plot(run.evaluated, means, "o-", color=COLOURS[1], markersize=3.5, label=label)
         for agent, (steps, returns) in run.by_agent.items():
             axes.plot(steps, returns, "--", color=names[agent][0], linewidth=1.2, label=names[agent][1])
-        finish(axes, f"{run.algorithm} on {run.environment}, seed {run.seed}", up=run.quantity)
+        finish(axes, _wrapped(f"{run.algorithm} on {run.environment}, seed {run.seed}", axes), up=run.quantity)
         for panel in below:
             for name, (steps, values) in run.adjusted.items():  # as multiples of the first value that is not 0
                 first = values[np.flatnonzero(values)[0]]
@@ -133,7 +133,8 @@ def draw_runs(
         panels = figure.subplots(rows, columns, squeeze=False).reshape(-1)
         for axes in panels[len(found.panels) :]:
             axes.remove()
-        for axes, (title, lines) in zip(panels, found.panels.items(), strict=False):
+        for axes, (name, lines) in zip(panels, found.panels.items(), strict=False):
+            title = _wrapped(name, axes, columns)
             if kind == "profile":
                 _draw_profile(axes, lines, names)
                 finish(axes, title, f"{found.quantity} at the end", "share of runs above", steps=False)
@@ -142,6 +143,14 @@ def draw_runs(
                 finish(axes, title, across, found.quantity)
         legend(figure, _about(found, kind, band, statistic))
     return figure
+
+
+def _wrapped(title: str, axes: Any, columns: int = 1) -> str:
+    """The title of a panel, in lines that its axes have room for; the figure grows by all but the first."""
+    (width, height), size = axes.figure.get_size_inches(), axes.title.get_fontsize() / 72
+    title = textwrap.fill(title, int((width / columns - 1) / (0.58 * size)))  # 1 inch: the numbers beside the axes
+    axes.figure.set_size_inches(width, height + title.count("\n") * 1.4 * size)
+    return title
 
 
 def named(
@@ -204,6 +213,8 @@ def _draw_curves(axes: Any, lines: Sequence[Line], names: Names, band: Band, sta
         if len(curves) > 1:
             faint = min(0.25, 5 / len(curves))
             axes.add_collection(LineCollection(_points(curves), linewidths=0.7, colors=colour, alpha=faint))
+            for points in (each for each in _points(curves) if len(each) == 1):  # of which no line is drawn
+                axes.plot(*points.T, ".", color=colour, alpha=0.5, markersize=4)
             axes.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
         axes.plot(steps, centre, color=colour, label=label, marker="." if np.isfinite(centre).sum() == 1 else None)
     if grey:

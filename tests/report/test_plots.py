@@ -64,6 +64,12 @@ def test_the_only_number_of_a_configuration_is_a_point_also_where_nan_follows():
     assert looks == {"dqn": "None", "ppo": "."}
 
 
+def test_a_seed_that_has_one_number_is_a_point_beside_its_mean():
+    seeds = [series([100], [value], [1]) for value in (1.0, 3.0)]
+    figure = draw_runs([dataclasses.replace(each, seed=str(i)) for i, each in enumerate(seeds)])
+    assert [line.get_xydata().tolist() for line in figure.axes[0].lines] == [[[100, 1]], [[100, 3]], [[100, 2]]]
+
+
 def test_smoothing_weighs_every_episode_the_same():
     run = series(np.arange(1.0, 41.0), [1.0, 4.0] * 20, [3.0, 1.0] * 20)  # a twentieth of 40 intervals: two
     smooth = run.smoothed()
@@ -332,6 +338,14 @@ def test_long_labels_leave_room_for_the_curves(tmp_path):
     configs = [dict.fromkeys(names, x * 1e-7) for x in (1, 2)]
     runs = [read_run(written(tmp_path / str(i), config=config)) for i, config in enumerate(configs)]
     check_layout(draw_runs(runs))
+
+
+@pytest.mark.parametrize(("environments", "style"), [(1, "screen"), (2, "screen"), (1, "paper")])
+def test_a_long_title_stays_above_its_panel(environments, style):
+    names = [f"my_company.simulation.environments.warehouse:RobotArmReachingWithObstacles-v{i}" for i in range(2)]
+    runs = [dataclasses.replace(each, environment=name) for each in many(1) for name in names[:environments]]
+    check_layout(draw_runs(runs, style=style))
+    check_layout(draw_run(runs[0], style=style))
 
 
 def test_a_run_with_everything_that_it_may_have_keeps_its_layout(tmp_path):
