@@ -1,13 +1,16 @@
-"""What a process that was forked can still use of the one before it, and what it leaves alone there."""
+"""What a process that was forked can still use of the one before it and what it leaves alone; what others are sent."""
 
 from __future__ import annotations
 
 import functools
+import io
 import os
 import sys
 import weakref
 from collections.abc import Callable
 from typing import Any
+
+import cloudpickle
 
 from etude.base.errors import ConfigError
 
@@ -71,3 +74,19 @@ def when_dropped(holder: Any, function: Callable[..., Any], *arguments: Any) -> 
 def _here(process: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     if os.getpid() == process:
         function(*arguments)
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Sends cached functions of the main module, which others do not import, as what they cache."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, type(home_of)) and (obj.__module__ == "__main__" or "<locals>" in obj.__qualname__):
+            return functools.lru_cache(**obj.cache_parameters()), (obj.__wrapped__,)
+        return super().reducer_override(obj)
+
+
+def dumps(value: Any) -> bytes:
+    """Pickled by cloudpickle; functions of `functools.lru_cache`, as environments of PettingZoo have them, too."""
+    with io.BytesIO() as file:
+        _Pickler(file).dump(value)
+        return file.getvalue()

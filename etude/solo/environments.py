@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.vector import VectorEnv
 
 from etude.base.errors import ConfigError, SpaceError
+from etude.base.forks import dumps
 from etude.base.spaces import Box, Dict, Discrete, MultiBinary, Space, Spaces, Tuple, describe
 from etude.envs.actions import Actions, MultiAgentRewards, RawActions, Rewards
 from etude.envs.adapter import AdaptedEnvironment
@@ -238,7 +239,7 @@ class EnvironmentInstance:
 
     def _pickled(self) -> bytes:
         try:
-            return cloudpickle.dumps(self.env)
+            return dumps(self.env)
         except Exception as problem:
             raise ConfigError(
                 f"{self.name} can be neither copied nor sent to another process ({problem}). Give what makes it: a "

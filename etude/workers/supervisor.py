@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import cloudpickle
 import gymnasium
 import numpy as np
 
 from etude.base import errors
 from etude.base.data import WorkerWarning
 from etude.base.errors import ConfigError, EnvironmentFault
-from etude.base.forks import check_own_workers, when_dropped
+from etude.base.forks import check_own_workers, dumps, when_dropped
 from etude.envs.faults import TracebackText, text_of
 from etude.workers.channel import Job, Note, Raised, Ready
 from etude.workers.process import Failure, ProcessBackend, Worker
@@ -201,9 +200,9 @@ class WorkerSupervisor:
         }
         job = Job(worker.make_server, worker.columns, worker.generation, registered, worker.task)
         try:
-            pickled = cloudpickle.dumps(job)
+            pickled = dumps(job)
             of_main = _named_of_main(pickled)
-            return cloudpickle.dumps(job._replace(of_main=of_main)) if of_main else pickled
+            return dumps(job._replace(of_main=of_main)) if of_main else pickled
         except Exception as error:  # whatever the user's objects raise
             raise ConfigError(
                 f"The environment, or a part of the agent, cannot be sent to a worker process: {text_of(error)}. Name "

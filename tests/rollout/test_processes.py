@@ -263,6 +263,31 @@ def test_what_a_script_names_of_itself_is_known_to_its_workers(tmp_path, method)
     assert out.splitlines()[1::2] == ["Discrete(2)"] * 3, error
 
 
+def test_cached_functions_of_a_script_are_sent_to_its_workers(tmp_path):
+    program = start(
+        tmp_path,
+        """
+        import functools
+        from functools import partial
+
+        class Cart(gymnasium.Wrapper):  # as environments of PettingZoo remember their spaces
+            @functools.lru_cache(maxsize=None)
+            def space(self, agent):
+                return self.env.action_space
+
+            @property
+            def action_space(self):
+                return self.space("me")
+
+        rollout = make(partial(make_environments, lambda: Cart(gymnasium.make("CartPole-v1")), run_seed=1))
+        print(rollout.spaces.action, flush=True)
+        rollout.close()
+        """,
+    )
+    out, error = program.communicate(timeout=100)
+    assert out.splitlines()[-1:] == ["Discrete(2)"], error
+
+
 def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
     body = """
     from functools import partial
