@@ -46,7 +46,7 @@ EPOCHS = {"rollout_length": 50, "minibatch_size": 100, "epochs": 10}
 @dataclass(frozen=True)
 class Learner:
     """An algorithm that is to find values: after `steps` environment steps, to within `exactly`, a share. `Sides` needs
-    fewer, `steps_on_sides`, and `Forever`, where nothing is to be explored, half of them."""
+    fewer, `steps_on_sides`, and `Forever`, where nothing is to be explored, a third of them."""
 
     algorithm: str
     config: Any
@@ -57,17 +57,17 @@ class Learner:
     environments: int = 4
 
     def steps_on(self, probe: Any) -> int:
-        return {Sides: self.steps_on_sides, Forever: self.steps // 2}.get(probe, self.steps)
+        return {Sides: self.steps_on_sides, Forever: self.steps // 3}.get(probe, self.steps)
 
 
 def continuous_control(algorithm: str, config: Any) -> Learner:
     """Off-policy learning of actions that are numbers."""
-    return Learner(algorithm, config, continuous=True, steps_on_sides=2_000)
+    return Learner(algorithm, config, continuous=True, steps_on_sides=1_500)
 
 
 def on_policy(algorithm: str, config: Any, continuous: bool = False) -> Learner:
     """The values are those of a policy that still explores."""
-    return Learner(algorithm, config, continuous, steps=8_000, steps_on_sides=4_000, exactly=0.15)
+    return Learner(algorithm, config, continuous, steps=8_000, steps_on_sides=2_000, exactly=0.15)
 
 
 LEARNERS = {
@@ -138,7 +138,7 @@ LEARNERS = {
         etude.algorithms.PQNConfig(
             Mlp((16,), layer_norm=True), learning_rate=1e-2, gamma=GAMMA, gae_lambda=0.0, epsilon=0.5, **EPOCHS
         ),
-        steps=8_000,
+        steps=12_000,
         steps_on_sides=4_000,
     ),
     "trpo": on_policy(

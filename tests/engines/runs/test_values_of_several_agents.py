@@ -122,7 +122,7 @@ TOGETHER = {
     "sac, by name": ("sac", True, Policies({"ann": "one", "bob": "one"}, identity=True), 1_000),
     "dqn, by a function": ("dqn", False, lambda agent: f"policy_{agent}", 700),
     "mappo": ("mappo", False, "shared", 1_500),
-    "maddpg": ("maddpg", False, None, 700),
+    "maddpg": ("maddpg", False, None, 500),
     "matd3": ("matd3", True, None, 1_500),
     "qmix": ("qmix", False, "shared", 1_000),
 }
@@ -141,7 +141,7 @@ def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine
 def test_mixed_values_find_what_their_sum_does_not(algorithm, earned, engine_name):
     """The two-step game with the presets, of which these are the paper's figures."""
     with Run(algorithm, "etude.examples.two_step_game:TwoStepGame", engine=engine_name, seed=1) as run:
-        run.train(3_000)
+        run.train(1_500)
         assert run.evaluate(episodes=1).mean_by_agent == {"agent_0": earned, "agent_1": earned}
 
 
