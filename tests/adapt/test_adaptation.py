@@ -5,9 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from etude.adapt import Adapt
-from etude.adapt.adaptation import Adaptation, LearningPhase, values_reached
-from etude.adapt.rule import Change
+from etude.adapt import Adapt, Adaptation, Change, LearningPhase, values_reached
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.optimizers import AdamW

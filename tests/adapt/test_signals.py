@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.adapt.adaptation import UnusableSignal, effective_sample_size, gradient_noise, gradient_variance, smoothed
+from etude.adapt import UnusableSignal, effective_sample_size, gradient_noise, gradient_variance, smoothed
 
 
 @pytest.mark.parametrize(
