@@ -25,7 +25,6 @@ import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, ClassVar
 
 import numpy as np
@@ -44,7 +43,7 @@ from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.rollout import FollowingActor
 from etude.solo.callbacks import Callbacks
-from etude.solo.settings import Options, Regime, Settings, Trimming
+from etude.solo.settings import Options, Regime, Settings, Window, cut_if_due
 from etude.training.learner import add_to_means
 from etude.training.schedule import RunProgress, check_progress
 
@@ -112,13 +111,6 @@ def loss_arguments(
     return convert(batch.observation), batch.action, next_s, reward, done
 
 
-def of_each_time(convert: Conversion) -> Conversion:
-    """`convert` for each part of the tuples that a view of several times returns."""
-    if convert is unchanged:
-        return convert
-    return lambda observation: tuple(convert(part) for part in observation)
-
-
 def learns_rewards(agent: Any, settings: Settings) -> bool:
     """Whether rewards are those of the agent's `reward_model`; ConfigError where it has none."""
     if settings.IRL and not callable(getattr(agent, "reward_model", None)):
@@ -162,15 +154,15 @@ def epsilons(policies: Sequence[Any]) -> dict[str, float]:
     return {str(i): policy.eps for i, policy in enumerate(policies) if isinstance(policy, EPSILON_GREEDY)}
 
 
-def follow_epsilons(policies: Sequence[Any], version: PolicyVersion) -> None:
-    """Give the policies the `epsilons` that come with the weights of this version."""
-    for place, epsilon in version.hyper.items():
-        policies[int(place)].eps = epsilon
-
-
 def acting_in_worker(actor: DenseActor, policies: Sequence[Any]) -> FollowingActor:
-    """Acts as a copy of `actor`. policies: those that explore in the same process, and follow the weights."""
-    return FollowingActor(copy.deepcopy(actor), partial(follow_epsilons, policies))
+    """Acts as a copy of `actor`. policies: those that explore in the same process, and get the `epsilons` that come
+    with the weights."""
+
+    def follow(version: PolicyVersion) -> None:
+        for place, epsilon in version.hyper.items():
+            policies[int(place)].eps = epsilon
+
+    return FollowingActor(copy.deepcopy(actor), follow)
 
 
 MOST_MINIBATCHES = 64  # in one call of the engine
@@ -212,7 +204,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.trimming: Trimming = self.regime.trimming(options)
+        self.window: Window = self.regime.window(options)
 
     def count_of(self, name: str) -> Any:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -242,7 +234,7 @@ class EpisodeLearner:
             self.buffer.add(placed := self._placed(steps))
             self._received[placed.columns] += placed.shape[0]
             before = len(self.buffer)
-            self.trimming.after_storing(self.buffer, len(steps), self.progress.step)
+            cut_if_due(self.buffer, self.window, self.options.clearing_freq, len(steps), self.progress.step)
             self._note_window(before)
 
     def _placed(self, steps: Steps) -> Steps:
@@ -274,7 +266,8 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += done > 0
             before = len(self.buffer)
-            self.regime.after_target_update(self.buffer, self.options)
+            if self.regime.drop is not None:
+                self.regime.drop(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
@@ -287,7 +280,7 @@ class EpisodeLearner:
 
     def why_untrained(self, collections: int) -> str:
         """What a call of `train` that took no gradient step in so many collections tells."""
-        held, size, cut = len(self.buffer), self.count_of("batch"), self.trimming.window is not None
+        held, size, cut = len(self.buffer), self.count_of("batch"), self.window is not None
         reason = f"a learning phase follows every num_store = {self.count_of('num_store')} collections. Lower num_store"
         if held < size:
             reason = f"the pool holds {held} transitions at the end, and a batch is {size}. Lower batch"

@@ -38,7 +38,6 @@ from etude.solo.learner import (
     is_goal_space,
     learns_rewards,
     loss_arguments,
-    of_each_time,
     split_output,
 )
 from etude.solo.settings import Options, Settings, StrategyArguments, regime_of
@@ -336,7 +335,8 @@ def _view(
     where agent or environment do not fit."""
     convert, steps = conversion_for(described.spaces.observation), settings.num_steps
     if settings.TRL:
-        return Triplets(gamma, rng=generator(seed, "triplets")), of_each_time(convert)
+        triplets = Triplets(gamma, rng=generator(seed, "triplets"))
+        return triplets, lambda times: tuple(convert(observation) for observation in times)
     if steps is not None and steps > 1 and not hasattr(agent, "gamma"):
         raise ConfigError(
             f"num_steps = {steps} sums discounted rewards: give {type(agent).__name__} an attribute gamma."

@@ -195,27 +195,6 @@ Window = int | float | Callable[[int], int] | _ProcessWindows | None
 
 
 @dataclass(frozen=True)
-class Trimming:
-    """What is dropped besides the oldest rows of a full replay.
-
-    window: what is kept. every: stored rows between two cuts; None: only when the replay is full.
-    """
-
-    window: Window = None
-    every: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.every is not None and self.window is None:
-            raise ConfigError("clearing_freq says how often the pool is cut; give window_size, what to keep of it.")
-
-    def after_storing(self, buffer: Buffer, rows: int, stored: int) -> None:
-        """Cut the replay where that is due; `rows` of the `stored` ones are new."""
-        due = buffer.full if self.every is None else (stored - rows) // self.every != stored // self.every
-        if due and self.window is not None:
-            cut(buffer, self.window)
-
-
-@dataclass(frozen=True)
 class Options:
     """The arguments of `RL.train` besides loss, optimizer and episodes.
 
@@ -297,14 +276,12 @@ class Regime(NamedTuple):
     windows: tuple[str, ...] = WINDOWS
     drop: Callable[[Buffer, Options], None] | None = None
 
-    def trimming(self, options: Options) -> Trimming:
-        """What is dropped when transitions are stored."""
-        return Trimming(options.first(*self.windows), options.clearing_freq)
-
-    def after_target_update(self, buffer: Buffer, options: Options) -> None:
-        """Drop what belongs to the policy before."""
-        if self.drop is not None:
-            self.drop(buffer, options)
+    def window(self, options: Options) -> Window:
+        """What is kept when the replay is cut; None: it never is."""
+        window = options.first(*self.windows)
+        if options.clearing_freq is not None and window is None:
+            raise ConfigError("clearing_freq says how often the pool is cut; give window_size, what to keep of it.")
+        return window
 
 
 def regime_of(settings: Settings) -> Regime:
@@ -354,10 +331,18 @@ def _check_names(method: str, kind: Any, named: dict[str, Any]) -> None:
         raise ConfigError(f"{method} takes no argument {', '.join(unknown)}; it takes {', '.join(known)}.")
 
 
+def cut_if_due(buffer: Buffer, window: Window, every: int | None, rows: int, stored: int) -> None:
+    """Cut the replay after so many `rows`, of all that were ever `stored`, every so many rows; None: when it is
+    full."""
+    if buffer.full if every is None else (stored - rows) // every != stored // every:
+        cut(buffer, window)
+
+
 def cut(buffer: Buffer, window: Window) -> None:
-    """Drop all but the window."""
+    """Drop all but the window; nothing without one."""
     held = len(buffer)
-    assert window is not None
+    if window is None:
+        return
     if isinstance(window, _ProcessWindows):
         buffer.trim(window.kept(buffer.ring.filled))
     elif callable(window):

@@ -7,7 +7,7 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.replay import Buffer, OneStep, Ring, Uniform
-from etude.solo.settings import Options, Settings, Trimming, regime_of
+from etude.solo.settings import Options, Settings, cut_if_due, regime_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_options_that_cannot_be_are_refused(given, said):
 
 def test_a_clearing_frequency_without_a_window_is_refused():
     with pytest.raises(ConfigError, match="give window_size"):
-        regime_of(Settings()).trimming(Options(clearing_freq=10))
+        regime_of(Settings()).window(Options(clearing_freq=10))
 
 
 @pytest.mark.parametrize(
@@ -64,24 +64,24 @@ def test_a_clearing_frequency_without_a_window_is_refused():
 )
 def test_a_window_is_a_number_a_fraction_or_a_function(window, kept):
     buffer = filled(40)
-    Trimming(window, every=10).after_storing(buffer, rows=10, stored=40)
+    cut_if_due(buffer, window, 10, rows=10, stored=40)
     assert len(buffer) == kept
 
 
 def test_the_pool_is_cut_every_so_many_stored_rows_only():
     buffer = filled(40)
-    Trimming(5, every=100).after_storing(buffer, rows=10, stored=40)
+    cut_if_due(buffer, 5, 100, rows=10, stored=40)
     assert len(buffer) == 40
-    Trimming(5, every=100).after_storing(buffer, rows=10, stored=105)
+    cut_if_due(buffer, 5, 100, rows=10, stored=105)
     assert len(buffer) == 5
 
 
 def test_without_a_frequency_the_pool_is_cut_when_it_is_full():
     buffer = filled(39)
-    Trimming(5).after_storing(buffer, rows=39, stored=39)
+    cut_if_due(buffer, 5, None, rows=39, stored=39)
     assert len(buffer) == 39
     add(buffer, 1)
-    Trimming(5).after_storing(buffer, rows=1, stored=40)
+    cut_if_due(buffer, 5, None, rows=1, stored=40)
     assert len(buffer) == 5
 
 
@@ -92,14 +92,15 @@ def test_on_policy_with_priorities_keeps_the_newer_half_unless_told_otherwise():
     regime = regime_of(Settings(**ON_POLICY, PR=True))
     for options, kept in ((Options(), 20), (Options(window_size_ppo=8), 8), (Options(window_size=0.25), 10)):
         buffer = filled(40)
-        regime.after_target_update(buffer, options)
+        regime.drop(buffer, options)
         assert len(buffer) == kept
 
 
 def test_on_policy_the_pool_is_emptied_and_off_policy_it_is_kept():
     for settings, kept in (({}, 40), ({"PR": True}, 40), (ON_POLICY, 0)):
         buffer = filled(40)
-        regime_of(Settings(**settings)).after_target_update(buffer, Options())
+        if (drop := regime_of(Settings(**settings)).drop) is not None:
+            drop(buffer, Options())
         assert len(buffer) == kept
 
 
@@ -108,10 +109,10 @@ FLAGS = [(False, False), (False, True), (True, False), (True, True)]
 
 def test_with_priorities_their_own_window_counts_first():
     options = Options(window_size=5, window_size_pr=7, window_size_=9)
-    assert [regime_of(Settings(PPO=ppo, PR=pr, update_steps=1)).trimming(options).window for ppo, pr in FLAGS] == [
+    assert [regime_of(Settings(PPO=ppo, PR=pr, update_steps=1)).window(options) for ppo, pr in FLAGS] == [
         5, 7, 5, 5,
     ]  # fmt: skip
-    assert regime_of(Settings()).trimming(Options(window_size_=9)).window == 9
+    assert regime_of(Settings()).window(Options(window_size_=9)) == 9
 
 
 def test_priorities_are_made_of_errors_and_on_policy_of_ratios_too():
