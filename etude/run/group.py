@@ -47,7 +47,7 @@ class RunGroup:
             run.loop.paced = True
         if self.runs[0].setup.fused:
             return
-        context, members, count = self.runs[0]._context, len(self.runs), self.runs[0]._context.count
+        context, members, count = self.runs[0].context, len(self.runs), self.runs[0].context.count
         seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
         actor = StackedActor(context.agent, context.engine.spaces, members)
         vectorization, columns = vectorization_for(kind_of(context.agent), context), np.arange(members * count)
@@ -82,7 +82,7 @@ class RunGroup:
 
 def reason_apart(run: Run) -> str | None:
     """Why the environments of a run cannot be stepped together with those of others; None where they can."""
-    context, name = run._context, type(run.agent).__name__
+    context, name = run.context, type(run.agent).__name__
     if not isinstance(run.learner, Learner) or run.engine.spaces.agents is not None:
         return "it has several agents"
     if context.setup.workers:

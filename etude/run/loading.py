@@ -97,9 +97,7 @@ def resume(
     assert run.directory is not None
     for note in run.directory.notes:
         warnings.warn(note, stacklevel=2)
-    run._owns_directory = True
-    if run.chief:
-        run.history.write_to(run.directory.metrics)
+    run.own_directory()
     return run
 
 

@@ -149,7 +149,7 @@ class Run:
     def _assemble(self, made: RunDescription, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         is_path(run_dir)  # refuses what is none
         parts = run_parts(made)
-        self._context: TrainingContext = parts.context
+        self.context: TrainingContext = parts.context
         self.algorithm: str = parts.algorithm
         self.agent: Agent = parts.context.agent
         self.environment: Any = parts.context.environment
@@ -161,10 +161,10 @@ class Run:
         self._rewrite, self._lifecycle, self._log_prob = parts.rewrite, parts.collecting, parts.log_prob
         self._claims = trust_.claims(made.environment.configured(), made.execution.replay_folder)
         self._started_from = None if made.start_from is None else starting.start_from(made.start_from, self.learner)
-        self.policy: Any = TrainedPolicy(self._context, self.learner, self._lifecycle, parts.translation, self.explorer)
+        self.policy: Any = TrainedPolicy(self.context, self.learner, self._lifecycle, parts.translation, self.explorer)
         self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
         self._estimator = ScheduledEstimates(self)
-        self._evaluator = RunEvaluator(self.policy, self._context, self.learner, self)
+        self._evaluator = RunEvaluator(self.policy, self.context, self.learner, self)
         self.loop: Loop = Loop(
             parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
             self._estimator if self.chief else None, self.group, self.setup.fused,
@@ -174,7 +174,7 @@ class Run:
 
     def described(self) -> RunDescription:
         """What makes a run like this one, with all that was left open filled in."""
-        agent, data = self.agent, self._context.data
+        agent, data = self.agent, self.context.data
         made = RunDescription(self.algorithm, Environment.of(self.environment), data=data, execution=self.setup)
         return made.learning(agent.config, agent)
 
@@ -198,7 +198,7 @@ class Run:
     @property
     def data(self) -> RecordedData | None:
         """The recorded data of the run; None where it has none, or several. Of a loaded run, without its episodes."""
-        sources = self._context.data
+        sources = self.context.data
         recorded = () if sources is None else tuple(sources.recorded.values())
         return recorded[0] if len(recorded) == 1 else None
 
@@ -274,7 +274,7 @@ class Run:
         """
         task = task_data(task)
         if self.task is None:
-            check_takes_tasks(self._context, task)
+            check_takes_tasks(self.context, task)
         self._lifecycle.set_task(task)
 
     def stop(self) -> None:
@@ -315,7 +315,7 @@ class Run:
         if self.directory is not None and self._owns_directory:
             self.directory.lock()
             self.directory.write_config({**self.description(), "total": end, "schedule": schedule.plain()})
-        first: list[Event] = [self._log_prob.started(self.step, {**self.description(), "end": end}, self._context)]
+        first: list[Event] = [self._log_prob.started(self.step, {**self.description(), "end": end}, self.context)]
         if not self.step and (started := self._started_from) is not None and started.note:
             first.append(Warned(self.step, started.note))
         return itertools.chain(first, self.loop.steps(end, schedule))
@@ -381,7 +381,7 @@ class Run:
         """
         check_replay(self._has_replay, "go online")
         run_dir = changed.pop("run_dir", None)
-        run = Run.of(online(self.described(), self._context, share, changed))
+        run = Run.of(online(self.described(), self.context, share, changed))
         assert isinstance(self.learner, Learner) and isinstance(run.learner, Learner)
         take_over(self.learner, run.learner)
         run.use_directory(run_dir)
@@ -389,7 +389,7 @@ class Run:
 
     def description(self) -> dict[str, Any]:
         """What this run is, in plain data."""
-        found = describe(self._context, self.algorithm, self.explorer, self._rewrite, self.learner.progress.total)
+        found = describe(self.context, self.algorithm, self.explorer, self._rewrite, self.learner.progress.total)
         return found if self._started_from is None else {**found, "started_from": self._started_from._asdict()}
 
     def state(self) -> dict[str, Any]:
@@ -450,9 +450,15 @@ class Run:
 
     def use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
         """Save in a directory, as of `run_dir`."""
-        self._owns_directory = is_path(run_dir)
+        self._owns_directory = False
         self.directory: RunDirectory | None = given_directory(self.group, run_dir)
-        if self._owns_directory and self.directory is not None and self.chief:
+        if is_path(run_dir):
+            self.own_directory()
+
+    def own_directory(self) -> None:
+        """Close the directory with the run, and write its metrics there."""
+        self._owns_directory = True
+        if self.directory is not None and self.chief:
             self.history.write_to(self.directory.metrics)
 
     def close(self) -> None:
