@@ -1,7 +1,7 @@
 """Replay = ring x selector x view: `Buffer(Ring(spaces, 100_000, 8), Uniform(), OneStep(0.99), rng)`."""
 
 from etude.replay.advantages import Advantages, AdvantageSequences, UnrolledAdvantages
-from etude.replay.buffer import Buffer, Selector, View
+from etude.replay.buffer import Buffer, View
 from etude.replay.episode_views import (
     EpisodeBatch,
     EpisodeReturns,
@@ -16,7 +16,7 @@ from etude.replay.hindsight import Hindsight
 from etude.replay.mixture import Demonstrations, MixedReplay, RecordedTerms
 from etude.replay.multi_agent import MultiAgentAdvantages, MultiAgentTransitions
 from etude.replay.ring import Ring
-from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, NewFirst, Passes, Prioritised, Uniform
+from etude.replay.selectors import BestEpisodes, ColumnEpochs, Epochs, NewFirst, Passes, Prioritised, Selector, Uniform
 from etude.replay.token_sequences import PreferencePairs, TokenGroups, TokenSequences
 from etude.replay.views import NStep, OneStep, OneStepAndNextActions, Sequences, Unrolls
 

@@ -13,9 +13,9 @@ from etude.base.checks import Stored
 from etude.base.data import Batch, Steps
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.seeding import check_generator, generator_state, restore_generator
-from etude.replay.observations import Where, numbers
+from etude.replay.observations import numbers
 from etude.replay.ring import TERMINATED, TRUNCATED, Ring
-from etude.replay.selectors import NewFirst, Prioritised, Selection, Unprioritised
+from etude.replay.selectors import NewFirst, Prioritised, Selector
 
 PORTION = 4096  # rows that are copied at once
 
@@ -115,30 +115,6 @@ class View(Protocol):
     def restore(self, state: dict[str, Any]) -> None: ...
 
 
-class Selector(Protocol):
-    """Samples rows of a ring."""
-
-    def adjust(self, hyper: Mapping[str, float]) -> None: ...
-
-    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection: ...
-
-    def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
-        """Importance weights [k, n] of rows just selected, before they are divided by the largest of their batch."""
-
-    def added(self, ring: Ring, rows: Where) -> None: ...
-
-    def removed(self, ring: Ring, rows: Where) -> None: ...
-
-    def update(self, rows: np.ndarray, errors: np.ndarray, ratios: np.ndarray | None = None) -> None: ...
-
-    def state(self) -> dict[str, Any]: ...
-
-    def check_state(self, saved: Stored, stored: int) -> None:
-        """Raise CheckpointError where this is not the state of such a selector from so many stored rows."""
-
-    def restore(self, state: dict[str, Any]) -> None: ...
-
-
 class Buffer:
     """Ring x selector x view. `rng` is the buffer's own and part of its state. fixed: a saved ring of another size
     is refused, as it is one of other recorded data."""
@@ -157,7 +133,7 @@ class Buffer:
     def share(self, ring: Ring) -> None:
         """Store into this ring of another buffer, and sample from it, in the place of its own; selector, view and
         generator stay. ConfigError where the rings differ, or the selector has to know of every row that is stored."""
-        if not isinstance(self.selector, Unprioritised):
+        if isinstance(self.selector, Prioritised):
             raise ConfigError(
                 f"A buffer with the selector {type(self.selector).__name__} cannot share its ring: others store rows "
                 "without a priority there. Sample uniformly (priority_exponent=0)."

@@ -24,10 +24,14 @@ from etude.replay.storage import require_memory
 Selection = tuple[np.ndarray, np.ndarray]  # rows [k, n] int64, weights [k, n] float32
 
 
-class Unprioritised(Stateless):
-    """A selector that ignores which rows were added, removed and updated."""
+class Selector(Stateless):
+    """Samples rows of a ring; the base of those that ignore which rows were added, removed and updated."""
 
     def adjust(self, hyper: Mapping[str, float]) -> None: ...
+
+    def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
+        """Rows and their weights."""
+        raise NotImplementedError
 
     def importance(self, ring: Ring, rows: np.ndarray) -> np.ndarray:
         """All rows count the same."""
@@ -43,7 +47,7 @@ class Unprioritised(Stateless):
         saved.fields(())
 
 
-class Uniform(Unprioritised):
+class Uniform(Selector):
     """Every stored row with the same probability, with replacement."""
 
     def select(self, ring: Ring, k: int, n: int, rng: np.random.Generator) -> Selection:
@@ -91,7 +95,7 @@ class NewFirst(Uniform):
         return {"new": np.array([found[row] for row in state["new"].tolist() if row in found], np.int64)}
 
 
-class BestEpisodes(Unprioritised):
+class BestEpisodes(Selector):
     """Rows of whole episodes, with the same probability, with replacement.
 
     best: of the episodes with the highest returns alone, which are this share of all, at least one. first: the first
@@ -133,7 +137,7 @@ class BestEpisodes(Unprioritised):
         return rows[taken[number] & (boundary if self.first else True)]
 
 
-class Passes(Unprioritised):
+class Passes(Selector):
     """Shuffled passes over all rows that go on from call to call. A new one begins where a pass is through, or rows
     came or went since the last call; the few rows that would make a smaller last batch sit out. ConfigError if there
     are fewer rows than a batch has.
@@ -164,7 +168,7 @@ class Passes(Unprioritised):
         return ring.locate(np.concatenate(parts).reshape(k, n)), np.ones((k, n), np.float32)
 
 
-class Epochs(Unprioritised):
+class Epochs(Selector):
     """Shuffled passes over all rows, for on-policy learning. Each pass is a new permutation, cut into `len(ring) // n`
     batches; the few rows that would make a smaller last one sit out that pass. ConfigError if there are fewer."""
 
@@ -177,7 +181,7 @@ class Epochs(Unprioritised):
         return ring.locate(shuffled_passes(len(ring), k, n, rng)), np.ones((k, n), np.float32)
 
 
-class ColumnEpochs(Unprioritised):
+class ColumnEpochs(Selector):
     """Shuffled passes over the columns, each by its oldest row, or over the parts of `length` rows that each is cut
     into, by the oldest row of each; as `Epochs` over rows.
 
@@ -331,7 +335,7 @@ LEAST, MOST = 1e-140, 1e140  # of a priority: none is 0, and no sum or ratio of 
 ROW_BYTES = 4 + 4 + 2 * 2 * 8  # error, deviation, and nodes of a tree that may be twice as wide as the rows
 
 
-class Prioritised:
+class Prioritised(Selector):
     """Proportional prioritisation: rows are drawn with probability P = p / sum(p), p = (|error| + small)**alpha. Schaul
     et al. 2016, arXiv:1511.05952.
 
@@ -491,7 +495,7 @@ class Prioritised:
             "deviation": None if self.deviation is None else self.deviation[:used].copy(),
         }
 
-    def check_state(self, saved: Stored, stored: int, rows: int | None = None) -> None:
+    def check_state(self, saved: Stored, stored: int = 0, rows: int | None = None) -> None:
         """Raise CheckpointError where this is not the state of such a selector from so many stored rows. rows: of its
         ring; None: as many as this one has."""
         rows = len(self.error) if rows is None else rows
