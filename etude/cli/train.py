@@ -203,8 +203,14 @@ def asked(
     _refuse_other_names(rest, offered, command, algorithm)
     options = parse(offered, rest, f"{command} {algorithm} {env}")
     chosen = options.config is not None or {options.network, options.optimizer} != {"auto"}
-    default = offered().set
-    config = _config(options, default.network) if chosen or options.set != default else None
+    default, config = offered().set, options.set
+    if not chosen and config == default:
+        return algorithm, env, options, None
+    if config.network == default.network:
+        # Over images the default network itself gives way to convolutions, and another object that is equal to it does
+        # not: --network means what it says.
+        network = default.network if options.network == "auto" else copy.copy(default.network)
+        config = dataclasses.replace(config, network=network)
     return algorithm, env, options, config
 
 
@@ -236,16 +242,6 @@ def with_hyperparameters(
     made = dataclasses.make_dataclass(base.__name__, fields, bases=(base,), frozen=True)
     made.__doc__ = base.__doc__
     return made
-
-
-def _config(options: Any, default: Any) -> Any:
-    """The config that was asked for. Over images the default network itself gives way to convolutions, and another
-    object that is equal to it does not: --network means what it says."""
-    config = options.set
-    if config.network == default:
-        network = default if options.network == "auto" else copy.copy(default)
-        config = dataclasses.replace(config, network=network)
-    return config
 
 
 def _kind_named(arguments: Sequence[str], option: str, kinds: dict[str, type]) -> str:
@@ -323,13 +319,6 @@ def data_sources(texts: Sequence[str]) -> Any:
     return [(text.rpartition("=")[0], _share(text)) for text in texts]
 
 
-def _single(texts: Sequence[str]) -> str | None:
-    """The file of --data, where it is the only one; a run on several needs --estimate-data."""
-    files = [text.rpartition("=")[0] if _share(text) is not None else text for text in texts]
-    files = [file for file in files if file != SAMPLER]
-    return files[0] if len(files) == 1 else None
-
-
 def _share(text: str) -> float | None:
     """The number after the last `=`; None where there is none."""
     name, _, number = text.rpartition("=")
@@ -346,8 +335,10 @@ def _estimate(options: Any) -> dict[str, Any] | None:
         if unused:
             raise ConfigError(f"--estimate-{unused[0]} is for estimates while training: give --estimate-every, too.")
         return None
-    data, softened = options.estimate_data or _single(options.data), options.estimate_softened
-    return {"data": data, "methods": list(options.estimate_methods), "softened": softened}
+    files = [text if _share(text) is None else text.rpartition("=")[0] for text in options.data]
+    files = [file for file in files if file != SAMPLER]
+    data = options.estimate_data or (files[0] if len(files) == 1 else None)  # a run on several files has to say which
+    return {"data": data, "methods": list(options.estimate_methods), "softened": options.estimate_softened}
 
 
 def train(arguments: Sequence[str]) -> int:

@@ -261,7 +261,9 @@ class _ShardedBackend(JaxBackend):
     def _placed(self, tree: Any, sharding: NamedSharding) -> Any:
         if sharding.is_fully_addressable:
             return jax.device_put(tree, sharding)
-        return jax.tree_util.tree_map(lambda x: jax.make_array_from_callback(np.shape(x), sharding, _reader(x)), tree)
+        return jax.tree_util.tree_map(
+            lambda x: jax.make_array_from_callback(np.shape(x), sharding, np.asarray(x).__getitem__), tree
+        )
 
     def replicated(self, tree: Any) -> Any:
         """What is traced, the same on all devices."""
@@ -270,8 +272,3 @@ class _ShardedBackend(JaxBackend):
     def local(self, array: Any) -> Any:
         """The copy of an array on one device of this process."""
         return array.addressable_data(0)
-
-
-def _reader(array: Any) -> Callable[[Any], np.ndarray]:
-    whole = np.asarray(array)
-    return lambda index: whole[index]

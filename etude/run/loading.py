@@ -97,7 +97,7 @@ def resume(
     assert run.directory is not None
     for note in run.directory.notes:
         warnings.warn(note, stacklevel=2)
-    run.own_directory()
+    run.use_directory(run.directory, own=True)
     return run
 
 

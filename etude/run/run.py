@@ -448,17 +448,11 @@ class Run:
         except CheckpointError as error:
             yield Warned(self.step, f"The run goes on without this checkpoint. {error}")
 
-    def use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None) -> None:
-        """Save in a directory, as of `run_dir`."""
-        self._owns_directory = False
+    def use_directory(self, run_dir: RunDirectory | str | PathLike[str] | None, own: bool = False) -> None:
+        """Save in a directory, as of `run_dir`. own: close it with the run, as one that was given by its path."""
+        self._owns_directory = own or is_path(run_dir)
         self.directory: RunDirectory | None = given_directory(self.group, run_dir)
-        if is_path(run_dir):
-            self.own_directory()
-
-    def own_directory(self) -> None:
-        """Close the directory with the run, and write its metrics there."""
-        self._owns_directory = True
-        if self.directory is not None and self.chief:
+        if self._owns_directory and self.directory is not None and self.chief:
             self.history.write_to(self.directory.metrics)
 
     def close(self) -> None:
