@@ -25,7 +25,8 @@ from etude.algorithms import (
 )
 
 WIDE = 2.0  # log standard deviation: most samples are beyond the bounds
-TINY = {"network": Mlp((4,)), "batch_size": 8, "learning_starts": 16, "buffer_size": 500, "train_every": 8}
+TINY = {"network": Mlp((4,)), "batch_size": 8, "learning_starts": 16, "buffer_size": 500}
+TINY |= {"train_every": 8, "gradient_steps": 2}
 ON_POLICY = {
     "ppo": PPOConfig(network=Mlp((4,)), rollout_length=16, minibatch_size=16, epochs=1, initial_log_std=WIDE),
     "a2c": A2CConfig(network=Mlp((4,)), rollout_length=16, initial_log_std=WIDE),
