@@ -165,7 +165,7 @@ def test_actors_compute_priorities_with_the_hyperparameters_of_their_version():
 
 @pytest.mark.parametrize(("world", "workers"), [(Meeting, 1), (Counting, 0), (Coming, 0)])
 def test_actors_of_several_agents_send_the_errors_that_the_learner_finds(world, workers):
-    config = dataclasses.replace(APEX, n_step=2)
+    config = dataclasses.replace(APEX, n_step=2, gradient_steps=4)
     with Run("apex_dqn", world, config=config, engine="torch", environments=4, seed=1, workers=workers) as run:
         run.train(32)
         buffer, actor = run.learner.replay, run.engine

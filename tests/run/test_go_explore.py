@@ -75,7 +75,8 @@ def test_demonstrations_of_several_starts_are_data_that_is_learned_from():
         search = GoExplore(lambda: DeepSea(8), lambda x: int(x.argmax()), seed=seed)
         search.explore(6_000)
         data += search.demonstrations().episodes
-    with etude.Run("bc", lambda: DeepSea(8), data=data, seed=1, engine="torch", learning_rate=0.01) as run:
+    given = {"network": etude.Mlp((32,)), "learning_rate": 0.01}
+    with etude.Run("bc", lambda: DeepSea(8), data=data, seed=1, engine="torch", **given) as run:
         run.train(300)
         assert run.evaluate(1).mean == pytest.approx(0.99)
 
