@@ -48,8 +48,10 @@ class ForkedProgram:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
+        """Its exit code; one that takes longer is killed, as this process would wait for it when it ends."""
         self._process.join(timeout)
         if self.returncode is None:
+            self.kill()
             raise subprocess.TimeoutExpired("a forked program", timeout or 0.0)
         return self.returncode
 
