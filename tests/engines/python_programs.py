@@ -25,6 +25,7 @@ def start(
     own = dict(os.environ if environment is None else environment)
     if forked and forkserver._forkserver._forkserver_pid is not None:
         return ForkedProgram(given, own)
+    own["PYTHONPATH"] = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), *sys.path)))  # which forks have as well
     pipe = subprocess.PIPE
     return subprocess.Popen([sys.executable, *given], env=own, stdout=pipe, stderr=pipe, text=True)
 
