@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
-from etude.adapt import Adapt, rules_of
+from etude.adapt.rules import Adapt, rules_of
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from etude.adapt import effective_count
+from etude.adapt.rules import effective_count
 from etude.base.data import Estimate
 from etude.base.errors import ConfigError
 

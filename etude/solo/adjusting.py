@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 
 import numpy as np
 
-from etude.adapt import DIRECTIONS, Change, UnusableSignal, effective_sample_size, gradient_variance, smoothed
+from etude.adapt.rules import DIRECTIONS, Change, UnusableSignal, effective_sample_size, gradient_variance, smoothed
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Adjusted

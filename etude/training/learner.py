@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.adapt import Adaptation, LearningPhase, UnusableSignal
+from etude.adapt.rules import Adaptation, LearningPhase, UnusableSignal
 from etude.agent import Agent
 from etude.base import trees
 from etude.base.checks import Stored

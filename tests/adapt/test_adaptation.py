@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from etude.adapt import Adapt, Adaptation, Change, LearningPhase, values_reached
+from etude.adapt.rules import Adapt, Adaptation, Change, LearningPhase, values_reached
 from etude.base.checks import Stored
 from etude.base.errors import CheckpointError, ConfigError
 from etude.optimizers import AdamW

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from etude.adapt import UnusableSignal, effective_sample_size, gradient_noise, gradient_variance, smoothed
+from etude.adapt.rules import UnusableSignal, effective_sample_size, gradient_noise, gradient_variance, smoothed
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.adapt import exploration_rules
+from etude.adapt.rules import exploration_rules
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.errors import ConfigError

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import etude.engines as engines
-from etude.adapt import BATCHES, values_reached
+from etude.adapt.rules import BATCHES, values_reached
 from etude.agent import Agent
 from etude.base.errors import ConfigError, ReplicaError
 from etude.checkpoint.run_directory import RunDirectory, is_path

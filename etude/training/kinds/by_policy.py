@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import numpy as np
 
-from etude.adapt import exploration_rules
+from etude.adapt.rules import exploration_rules
 from etude.agent import Agent
 from etude.base.checks import Stored
 from etude.base.data import CollectedSteps, CollectRequest, PolicyVersion, Steps

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from etude.adapt import values_reached
+from etude.adapt.rules import values_reached
 from etude.agent import Agent
 from etude.base.data import INITIAL_VERSION, RECURRENT_STATE, PolicyVersion, Steps
 from etude.base.errors import ConfigError

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 import etude.engines as engines
-from etude.adapt import values_reached
+from etude.adapt.rules import values_reached
 from etude.agent import Agent
 from etude.base.cores import Busy, usable_cores
 from etude.base.data import (
