@@ -72,11 +72,11 @@ def doubled(view):
 def test_whole_returns_are_n_step_returns_without_a_limit(capacity):
     """Also in a ring that has overwritten the first rows, and after gamma or the rows have changed."""
     given = dataset("discrete")
-    ring, whole = Ring(given.spaces, capacity, 1, EXTRAS), doubled(WholeReturns(0.5))
+    ring, whole = Ring(given.spaces, capacity, 1, EXTRAS), WholeReturns(0.5)
     for episodes in (given.episodes[:2], given.episodes):
         ring.add(to_steps(episodes))
         for gamma in (0.5, 0.9):
-            whole.adjust({"gamma": gamma})
+            whole.adjust({"gamma": gamma, "reward_scale": 2.0})
             rows = ring.locate(np.arange(len(ring)))[None]
             mine, theirs = (view(ring, rows, np.ones(rows.shape)) for view in (whole, doubled(NStep(gamma, 50))))
             np.testing.assert_allclose(mine.reward, theirs.reward, rtol=1e-6)
@@ -88,9 +88,9 @@ def test_whole_returns_are_n_step_returns_without_a_limit(capacity):
 def test_transitions_come_with_the_return_that_was_recorded_from_each_on():
     ring = filled(dataset("box"))
     rows = ring.locate(np.arange(len(ring)))[None]
-    view, weight = doubled(OneStepAndReturns(0.5)), np.ones(rows.shape)
+    view, weight = OneStepAndReturns(0.5), np.ones(rows.shape)
     for gamma in (0.5, 0.9):
-        view.adjust({"gamma": gamma})
+        view.adjust({"gamma": gamma, "reward_scale": 2.0})
         found = view(ring, rows, weight)
         np.testing.assert_allclose(found.extras["return"], doubled(WholeReturns(gamma))(ring, rows, weight).reward)
         expected = doubled(OneStep(gamma))(ring, rows, weight)
