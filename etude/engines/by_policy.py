@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -19,6 +19,20 @@ from etude.multi_agent.joint import AgentSubset
 from etude.protocols import Weights
 
 
+@dataclass
+class _JoinedLayout:
+    """The weights of several policies, or of the copies of one, which are not trained, by name. See
+    `protocols.Layout`."""
+
+    agent: Any
+    initial: Weights
+    trainable: tuple[str, ...] = ()
+    noisy: tuple[str, ...] = ()
+    untrained: tuple[str, ...] = ()
+    hyper: tuple[str, ...] = ()
+    normaliser: None = None
+
+
 class PolicyEngines:
     """An engine for each policy, in `of`; a policy without one returns what its agents observe.
 
@@ -32,13 +46,17 @@ class PolicyEngines:
         self.spaces: Spaces = spaces
         self._subsets = dict(subsets)
         layouts = {policy: engine.layout for policy, engine in self.of.items()}
-        # The weights of all policies by name, `policy.part.variable`; see `protocols.Layout`
-        self.layout: Any = SimpleNamespace(hyper=(), normaliser=None)
-        self.layout.agent = {policy: layout.agent for policy, layout in layouts.items()}
-        self.layout.initial = joined_names({policy: layout.initial for policy, layout in layouts.items()})
-        for field in ("trainable", "noisy", "untrained"):
-            named = ((policy, name) for policy, layout in layouts.items() for name in getattr(layout, field))
-            setattr(self.layout, field, tuple(full_name(*each) for each in named))
+
+        def named(field: str) -> tuple[str, ...]:
+            return tuple(full_name(policy, name) for policy, own in layouts.items() for name in getattr(own, field))
+
+        self.layout: _JoinedLayout = _JoinedLayout(  # names are `policy.part.variable`
+            {policy: own.agent for policy, own in layouts.items()},
+            joined_names({policy: own.initial for policy, own in layouts.items()}),
+            named("trainable"),
+            named("noisy"),
+            named("untrained"),
+        )
         self.exportable: bool = all(engine.exportable for engine in self.of.values())
         self._owner = {
             full_name(policy, name): (policy, name) for policy in self.of for name in self.of[policy].layout.initial
@@ -138,9 +156,8 @@ class LeagueEngine:
         self.numbers: np.ndarray = np.full(size, -1.0, np.float32)
         self.chances: np.ndarray = np.zeros(size, np.float32)
         self.numbers[0], self.chances[0] = 0.0, 1.0
-        # The weights of all copies by name, `slot.part.variable`; nothing is trained
-        own, initial = self.slots[0].layout.agent, self.weights()
-        self.layout: Any = SimpleNamespace(agent=own, initial=initial, trainable=(), noisy=(), untrained=())
+        # Names are `slot.part.variable`
+        self.layout: _JoinedLayout = _JoinedLayout(self.slots[0].layout.agent, self.weights())
 
     def act(self, observation: Tree, state: Any = None) -> LeagueOutput:
         """What the explorer asks the copies with that each environment plays against."""
