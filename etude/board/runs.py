@@ -14,10 +14,9 @@ from etude.base.errors import ConfigError
 from etude.base.files import holder
 from etude.base.stacks import here, holds
 from etude.board.metrics import MetricsFile, Unreadable, opened
+from etude.checkpoint.run_directory import KINDS, METRICS
 from etude.report.series import configuration
 
-METRICS = "metrics.jsonl"
-STUDIES = {"study.jsonl": "study", "sweep.json": "sweep"}  # the file that makes a folder one
 SKIPPED = ("checkpoints", "tensorboard", "video", "videos", "node_modules", "__pycache__")
 MOST = 2_000  # runs that are shown
 DEEPEST = 8  # folders below the one that is asked for
@@ -121,7 +120,7 @@ class BoardFolder:
 
     def __init__(self, shown: str, header: Path):
         self.name, self.shown, self.folder = _name_of(header.parent), shown, header.parent
-        self.header, self.kind = header, STUDIES[header.name]
+        self.header, self.kind = header, KINDS[header.name]
         with suppress(OSError, Unreadable):
             descriptor = opened(header)
             first = os.read(descriptor, 2**18).partition(b"\n")[0]
@@ -171,9 +170,8 @@ class RunBoard:
             self.more = len(runs) > MOST
             kept = {run.name: self.runs.get(run.name, run) for run in runs[:MOST]}
             gone = [name for name in self.runs if name not in kept]
-            headers = {
-                folder / file: shown for folder, (shown, files) in found.items() for file in files & STUDIES.keys()
-            }
+            others = KINDS.keys() - {METRICS}  # what makes folders of several runs
+            headers = {folder / file: shown for folder, (shown, files) in found.items() for file in files & others}
             held = {folder.header: folder for folder in self.folders.values()}
             folders = [held.get(header) or BoardFolder(shown, header) for header, shown in headers.items()]
             self.runs, self.folders = kept, {folder.name: folder for folder in folders}

@@ -35,12 +35,13 @@ class Loaded(NamedTuple):
     notes: list[str]
 
 
-HELD = {"metrics.jsonl": "run", "study.jsonl": "study", "sweep.json": "sweep"}  # what folders with such files are of
+METRICS = "metrics.jsonl"
+KINDS = {METRICS: "run", "study.jsonl": "study", "sweep.json": "sweep"}  # by the file that makes a folder one
 
 
 def check_kind(folder: Path, kind: str) -> None:
     """Raise ConfigError where a folder is that of something else than a `kind`, and would hold both."""
-    if others := [other for name, other in HELD.items() if other != kind and (folder / name).exists()]:
+    if others := [other for name, other in KINDS.items() if other != kind and (folder / name).exists()]:
         raise ConfigError(f"{folder} is the folder of a {others[0]}. Give the {kind} one of its own.")
 
 
@@ -58,7 +59,7 @@ class RunDirectory:
         self.keep: int = keep
         self.notes: list[str] = list[str]()
         self.config: Path = self.path / "config.json"
-        self.metrics: Path = self.path / "metrics.jsonl"
+        self.metrics: Path = self.path / METRICS
         self.curve: Path = self.path / "curve.png"
         self.checkpoints: Path = self.path / "checkpoints"
         self.video: Path = self.path / "video"
