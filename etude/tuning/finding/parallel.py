@@ -17,6 +17,7 @@ from etude.base import checks
 from etude.base.cores import usable_cores
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Collected, Learned
+from etude.base.forks import dumps
 from etude.envs.faults import report_of
 from etude.optimizers import check_optimizer
 from etude.run import Run
@@ -145,7 +146,7 @@ class SentAgentCandidate(NamedTuple):
         state = SessionState(own.settings, made_with=own.made_with)
         copy = AgentCopy.of(agent, optimizer, state, attributes)
         try:
-            return SentAgentCandidate(cloudpickle.dumps(copy), backend_of(agent), weights, seed)
+            return SentAgentCandidate(dumps(copy), backend_of(agent), weights, seed)
         except Exception as error:  # whatever objects raise that cannot be pickled
             raise ConfigError(
                 f"{type(agent).__name__} cannot be sent to a worker process: {error}. Give it an environment by name "

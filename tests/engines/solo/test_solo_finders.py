@@ -1,6 +1,7 @@
 """Finders on agents of one's own: what they find, and that the agent is left as it was."""
 
 import copy
+import functools
 import os
 
 import cloudpickle
@@ -258,6 +259,19 @@ def test_an_agent_is_made_again_with_its_numbers_and_no_other_attributes(engine_
     agent.hook = lambda: None
     with pytest.raises(ConfigError, match="hook of DQN was set after.*jobs=1"):
         sent(agent)
+
+
+def test_an_agent_is_sent_with_an_environment_whose_methods_are_cached(engine_name):
+    once(engine_name)
+
+    class Cached(worlds.Walk):
+        @functools.cache  # noqa: B019
+        def space(self):
+            return self.action_space
+
+    agent = new(engine_name)
+    agent.env = Cached()
+    assert sent(agent).env.space() == agent.env.space()
 
 
 class Breaks(worlds.Walk):
