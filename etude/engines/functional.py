@@ -40,7 +40,7 @@ class Backend(Protocol):
 
     def compile(self, function: Any) -> Any:
         """The function, compiled at its first call for each combination of the shapes of all arguments but the first,
-        which is the engine's own and always the same in shape; the others are as `passed` returns them."""
+        which is the engine's own, on the device, and always the same in shape; the others are NumPy arrays."""
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         """`losses(values)` returns (scalars by group, more). Returns (more, gradient of each group's scalar with
@@ -58,9 +58,6 @@ class Backend(Protocol):
 
     def put(self, tree: Any) -> Any:
         """NumPy arrays onto the device."""
-
-    def passed(self, tree: Any) -> Any:
-        """NumPy arrays as what is compiled takes them, for one call."""
 
     def numpy(self, tree: Any) -> Any:
         """Back into NumPy arrays that nothing else writes to."""
@@ -263,16 +260,15 @@ class FunctionalEngine(LaidOutEngine):
     def act(self, observation: Tree, state: np.ndarray | None = None) -> Any:
         """What `agent.act` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
         inputs = (observation,) if state is None else (observation, state)
-        return self.backend.numpy(self._acting.act(self.values(), self.backend.passed(inputs)))
+        return self.backend.numpy(self._acting.act(self.values(), inputs))
 
     def value(self, observation: Tree, *state: np.ndarray) -> Any:
         """What `agent.value` returns for observations [N, ...], and states [N, M] if it is recurrent, in NumPy."""
-        return self.backend.numpy(self._acting.value(self.values(), self.backend.passed((observation, *state))))
+        return self.backend.numpy(self._acting.value(self.values(), (observation, *state)))
 
     def reward(self, observation: Tree, action: np.ndarray, following: Tree, discount: np.ndarray) -> np.ndarray:
         """What `agent.reward` returns for M steps: [M] float32."""
-        steps = self.backend.passed((observation, action, following, discount))
-        return self.backend.numpy(self._acting.reward(self.values(), steps))
+        return self.backend.numpy(self._acting.reward(self.values(), (observation, action, following, discount)))
 
     def program(self, make: Any, scalars: tuple[str, ...] = ()) -> Any:
         """`make(layout, backend)`, or what an engine like this one has made so; see `programs.shared`."""
@@ -286,8 +282,7 @@ class FunctionalEngine(LaidOutEngine):
         """k gradient steps in one compiled call; `batches` has leading axes [k, B]. Raises NumericalError on NaN."""
         k, n = batches.weight.shape[:2]
         noise = self.layout.draw_noise(self.noise, k, n)
-        inputs = self._inputs(_read(batches), noise, hyper)
-        self.held, found, td_error = self._learning.learn(self.held, *inputs)
+        self.held, found, td_error = self._learning.learn(self.held, _read(batches), noise, self._scalars(hyper))
         errors = None if td_error is None else self.backend.numpy(td_error)
         return self.update(self._learning.reports, self.backend.numpy(found), errors, k, hyper)
 
@@ -313,8 +308,8 @@ class FunctionalEngine(LaidOutEngine):
         """Gradients of all trained weights at one batch [B], by name, and what losses reported; nothing is changed."""
         noise = self.layout.draw_noise(self.noise, 1, len(batch.weight))
         first = {name: drawn[0] for name, drawn in noise.items()}
-        inputs = self.backend.passed((_read(batch), first, self._scalars(hyper)))
-        gradients, found = self.backend.numpy(self._learning.gradients(self.values(), *inputs))
+        told = self._learning.gradients(self.values(), _read(batch), first, self._scalars(hyper))
+        gradients, found = self.backend.numpy(told)
         [(number, (losses, metrics))] = found.items()
         numbers = {name: float(value) for found in (losses, metrics) for name, value in found.items()}
         update = update_of(list(losses), numbers, self._learning.reports[number].told, None, 0)
@@ -324,14 +319,9 @@ class FunctionalEngine(LaidOutEngine):
     def apply(self, gradients: Weights, hyper: dict[str, float]) -> Update:
         """One gradient step with these gradients of all trained weights, by name."""
         self.layout.check_gradients(gradients)
-        inputs = self.backend.passed((dict(gradients), self._scalars(hyper)))
-        self.held, reported = self._learning.apply(self.held, *inputs)
+        self.held, reported = self._learning.apply(self.held, dict(gradients), self._scalars(hyper))
         self._done += 1
         return Update({}, {name: float(value) for name, value in self.backend.numpy(reported).items()}, None, 1)
-
-    def _inputs(self, batches: dict[str, Any], noise: Weights, hyper: dict[str, float]) -> Any:
-        """The arguments of the compiled learn call, but for the state."""
-        return self.backend.passed((batches, noise, self._scalars(hyper)))
 
     def _scalars(self, hyper: dict[str, float]) -> np.ndarray:
         return np.array([hyper[name] for name in self.layout.hyper], np.float32)

@@ -67,7 +67,7 @@ class JaxBackend:
             if os.getpid() != self._process:
                 check_home(self.name)
             began = time.perf_counter()
-            found = compiled(*arguments)
+            found = compiled(*arguments)  # puts arrays where the weights are, in a third of the time of `put`
             if traces:
                 self.compile_seconds += time.perf_counter() - began
                 traces.clear()
@@ -101,10 +101,6 @@ class JaxBackend:
     def put(self, tree: Any) -> Any:
         check_home(self.name)
         return jax.device_put(tree, self._device)
-
-    def passed(self, tree: Any) -> Any:
-        # The call itself puts them where the weights are, in a third of the time.
-        return tree
 
     def numpy(self, tree: Any) -> Any:
         for leaf in jax.tree_util.tree_leaves(tree) if self.device != "cpu" else ():

@@ -211,15 +211,16 @@ class ShardedEngine(FunctionalEngine):
         if isinstance(self._group, _JaxGroup):
             for name in ("learn", "apply", "gradients"):
                 setattr(program, name, functools.partial(self._group.call, name, getattr(program, name)))
+        program.learn = functools.partial(self._learn_divided, program.learn)
         return program
 
     def values(self) -> Any:
         return jax.tree_util.tree_map(self.backend.local, self.held["values"])
 
-    def _inputs(self, batch: Any, noise: dict[str, Any], hyper: dict[str, float]) -> Any:
-        divided = {name: array for name, array in noise.items() if name in self.layout.agent.noise}
-        batch, divided = self.backend.divided((batch, divided))
-        return batch, noise | divided, self._scalars(hyper)
+    def _learn_divided(self, learn: Any, state: Any, batches: Any, noise: dict[str, Any], scalars: Any) -> Any:
+        by_example = {name: array for name, array in noise.items() if name in self.layout.agent.noise}
+        batches, by_example = self.backend.divided((batches, by_example))
+        return learn(state, batches, noise | by_example, scalars)
 
 
 class _ShardedProgram(Program):

@@ -50,7 +50,8 @@ class TensorFlowBackend:
 
         def call(own: Any, *passed: Any) -> Any:
             check_home(self.name)
-            # A tf.function takes longer to find the trace for its arguments than a small step takes to compute.
+            # A tf.function takes longer to find the trace for its arguments than a small step takes to compute; a
+            # NumPy array says its shape sooner than a tensor.
             shapes = tuple((x.shape, x.dtype) for x in tf.nest.flatten(passed))
             tensors = self.put(passed)
             with tf.device(self._place):
@@ -105,9 +106,6 @@ class TensorFlowBackend:
         check_home(self.name)
         with tf.device(self._place):
             return tf.nest.map_structure(tf.convert_to_tensor, tree)
-
-    def passed(self, tree: Any) -> Any:
-        return tree  # its shapes are asked for first, which a NumPy array answers sooner
 
     def numpy(self, tree: Any) -> Any:
         return tf.nest.map_structure(lambda x: np.array(x), tree)

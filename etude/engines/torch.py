@@ -320,7 +320,8 @@ class CompiledTorchBackend:
         return part
 
     def compile(self, function: Any) -> Any:
-        return torch.no_grad()(limited(self._threads)(function))
+        limited_function = torch.no_grad()(limited(self._threads)(function))
+        return lambda own, *arguments: limited_function(own, *self.put(arguments))
 
     def gradients(self, losses: Any, values: Arrays, groups: dict[str, tuple[str, ...]]) -> tuple[Any, Arrays]:
         more: Any = ()
@@ -362,8 +363,6 @@ class CompiledTorchBackend:
 
     def put(self, tree: Any) -> Any:
         return _to_torch(tree, self.device)
-
-    passed = put
 
     def numpy(self, tree: Any) -> Any:
         return to_numpy(tree)

@@ -36,18 +36,16 @@ class _OneThread:
         with self._lock:
             if not self._entered:
                 self._before = [library.get_num_threads() for library in self._libraries]
-                self._set([1] * len(self._libraries))
+                for library in self._libraries:
+                    library.set_num_threads(1)
             self._entered += 1
 
     def __exit__(self, *problem: object) -> None:
         with self._lock:
             self._entered -= 1
             if not self._entered:
-                self._set(self._before)
-
-    def _set(self, threads: list[int]) -> None:
-        for library, number in zip(self._libraries, threads, strict=True):
-            library.set_num_threads(number)
+                for library, number in zip(self._libraries, self._before, strict=True):
+                    library.set_num_threads(number)
 
 
 _NOTHING: AbstractContextManager[object] = nullcontext()

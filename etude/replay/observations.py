@@ -106,10 +106,13 @@ Where = slice | np.ndarray  # flat rows of the ring, slot * environments + colum
 
 
 class Whole:
-    """Observations as they are. template: a tree of arrays, one observation. rows: slots * environments.
-    storage: where the arrays live."""
+    """Observations as they are. template: a tree of arrays, one observation. kind: [rows] the ring's own array, 0 where
+    the next slot continues the episode. storage: where the arrays live."""
 
-    def __init__(self, template: Tree, rows: int, storage: RamStorage | FileStorage):
+    def __init__(self, template: Tree, kind: np.ndarray, environments: int, storage: RamStorage | FileStorage):
+        rows = len(kind)
+        self.kind: np.ndarray = kind
+        self.environments: int = environments
         self.kept: Tree = trees.map(lambda leaf: storage.zeros((rows, *leaf.shape), leaf.dtype), template)
         self.finals: ObservationStore = ObservationStore(template, rows, storage)
         self.final: np.ndarray = storage.zeros((rows,), np.int32)  # numbers in `finals` of rows that ended an episode
@@ -139,17 +142,17 @@ class Whole:
         """Observations [*rows.shape, ...]."""
         return take(self.kept, rows)
 
-    def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
-        """The observations that followed [*rows.shape, ...]: in `successors`, or beside where `kind` is not 0."""
-        following = take(self.kept, successors)
+    def after(self, rows: np.ndarray) -> Tree:
+        """The true observations that followed [*rows.shape, ...]: of the next slot, or beside where episodes ended."""
+        kind, following = self.kind.take(rows), take(self.kept, (rows + self.environments) % len(self.kind))
         if np.count_nonzero(kind):
             ended = kind.nonzero()
             trees.put(following, ended, take(self.finals.rows, self.final.take(rows[ended])))
         return following
 
-    def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
+    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]:
         """`at` and `after` together."""
-        return take(self.kept, rows), self.after(rows, successors, kind)
+        return take(self.kept, rows), self.after(rows)
 
     def part(self, key: str) -> Whole:
         """The part of this key of Dict observations, to be read until the next `write`."""
@@ -244,7 +247,7 @@ class FrameStacks:
                 "along the first axis."
             )
         self._one = trees.map(lambda leaf: leaf[None], template)
-        self.inner: Whole = Whole(newest_frames(template, stack), len(kind), storage)
+        self.inner: Whole = Whole(newest_frames(template, stack), kind, environments, storage)
         self.starts: ObservationStore = ObservationStore(trees.rows(self._older(self._one), 0), len(kind), storage)
         # Numbers in `starts` of rows that begin an episode, or -1
         self.start: np.ndarray = storage.zeros((len(kind),), np.int32)
@@ -295,14 +298,13 @@ class FrameStacks:
         """Observations [*rows.shape, ...]."""
         return self._shaped(rows, self._read(rows.reshape(-1), 0))
 
-    def after(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> Tree:
-        """The observations that followed [*rows.shape, ...]."""
-        return self.pair(rows, successors, kind)[1]
+    def after(self, rows: np.ndarray) -> Tree:
+        """The true observations that followed [*rows.shape, ...]."""
+        return self.pair(rows)[1]
 
-    def pair(self, rows: np.ndarray, successors: np.ndarray, kind: np.ndarray) -> tuple[Tree, Tree]:
+    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]:
         """`at` and `after` together, as views of the same frames."""
-        frames = self._read(rows.reshape(-1), 1)
-        newest = self.inner.after(rows.reshape(-1), successors.reshape(-1), kind.reshape(-1))
+        frames, newest = self._read(rows.reshape(-1), 1), self.inner.after(rows.reshape(-1))
 
         def complete(stacked: bool, read: np.ndarray, new: np.ndarray) -> np.ndarray:
             if not stacked:

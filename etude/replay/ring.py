@@ -184,7 +184,7 @@ class Ring:
         self.kind: np.ndarray = zeros((self.rows,), np.uint8)  # [rows] how each step ended
         self.kind[-environments:] = EDGE
         self.observations: Whole | FrameStacks = (
-            Whole(template, self.rows, self.storage)
+            Whole(template, self.kind, environments, self.storage)
             if frame_stack == 1
             else FrameStacks(template, self.kind, environments, frame_stack, self.storage)
         )
@@ -197,6 +197,8 @@ class Ring:
         self.episodes: EpisodeIndex = EpisodeIndex(self.kind, self.head, self.filled, self.written)
         self.ahead: Callable[..., np.ndarray] = self.episodes.ahead
         self.observation: Callable[[np.ndarray], Tree] = self.observations.at  # what actions of rows were chosen for
+        self.following: Callable[[np.ndarray], Tree] = self.observations.after  # the true ones that came next
+        self.pair: Callable[[np.ndarray], tuple[Tree, Tree]] = self.observations.pair  # both
         self.version: int = 0  # changes whenever the contents do
         self._columns, self._length, self._even = list(range(environments)), 0, True
 
@@ -353,17 +355,9 @@ class Ring:
         slots = (self.head + np.arange(self.frame_stack)[:, None]) % self.slots
         return (slots * self.environments + np.arange(self.environments)).reshape(-1)
 
-    def following(self, rows: np.ndarray) -> Tree:
-        """The true observations that followed these rows: [*rows.shape, ...]."""
-        return self.observations.after(rows, self.ahead(rows), self.kind.take(rows))
-
-    def pair(self, rows: np.ndarray) -> tuple[Tree, Tree]:
-        """`observation` and `following` together."""
-        return self.observations.pair(rows, self.ahead(rows), self.kind.take(rows))
-
     def following_part(self, key: str, rows: np.ndarray) -> Tree:
         """The part of this key of Dict observations that followed these rows."""
-        return self.observations.part(key).after(rows, self.ahead(rows), self.kind.take(rows))
+        return self.observations.part(key).after(rows)
 
     def actions(self, rows: np.ndarray) -> np.ndarray:
         """The actions of these rows: [*rows.shape, ...]."""
