@@ -83,7 +83,8 @@ class TokenNetwork(RecurrentNetwork):
         for n in np.unique(new).tolist():
             rows = np.flatnonzero(new == n)
             tokens = np.take_along_axis(begun[rows], count[rows, None] + np.arange(-n, 0), 1)
-            before = np.where(anew[rows, None], np.float32(0.0), state[rows]) if anew[rows].any() else state[rows]
+            before = state if len(rows) == len(state) else state[rows]
+            before = np.where(anew[rows, None], np.float32(0.0), before) if anew[rows].any() else before
             found, after = self.architecture.unroll(self.variables, tokens, before)
             if len(rows) == len(state):
                 return found[:, -1], after[:, -1]
