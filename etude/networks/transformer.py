@@ -144,10 +144,11 @@ class TransformerArchitecture:
         spec, length, affine = self.spec, int(mask.shape[1]), self._affine
         heads = (spec.heads, spec.attention // spec.heads)
         projected = affine(values, f"{block}attention.input", _normalised(values, f"{block}attention.input.norm", x))
-        parts = ops.split_last(projected, (spec.attention,) * 3)
-        query, key, value = (ops.reshape(part, (-1, length, *heads)) for part in parts)
+        pair, value = ops.split_last(projected, (2 * spec.attention, spec.attention))
+        pair, value = ops.reshape(pair, (-1, length, 2 * heads[0], heads[1])), ops.reshape(value, (-1, length, *heads))
         if turned is not None:
-            query, key = _rotated(query, turned), _rotated(key, turned)
+            pair = _rotated(pair, turned)
+        query, key = pair[:, :, : spec.heads], pair[:, :, spec.heads :]
         kept = [] if before is None else [ops.reshape(part, (-1, self._kept, *heads)) for part in before]
         attended = ops.attention(query, [*kept[:1], key], [*kept[1:], value], mask)
         x = x + affine(values, f"{block}attention.output", ops.reshape(attended, (-1, spec.attention)))
