@@ -80,7 +80,7 @@ class Recorder:
 
     def update(self, number: int) -> None:
         """One rollout and one learning phase, in the order in which the loop of a run has them."""
-        learner, collection = self.run.learner, self.run._lifecycle
+        learner, collection = self.run.learner, self.run.collection
         collection.open(learner.progress.total, *learner.exploring_policy())
         self.taken.clear()
         (steps,) = collection.collect(

@@ -131,7 +131,7 @@ def _go_online(path: Path, options: Any) -> int:
         run.go_online(options.data_share, **collecting) as online,
     ):
         env = online.description()["environment"]
-        name = f"{online.algorithm}-{env}-s{online.setup.seed}-online"
+        name = f"{online.algorithm}-{env}-s{online.execution.seed}-online"
         online.directory = directory_for(online.group, lambda: RunDirectory.create(options.run_dir, name))
         schedule = Schedule(
             target=options.target,

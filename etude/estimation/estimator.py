@@ -229,7 +229,7 @@ class Estimator:
             raise ConfigError("Off-policy estimation is for environments of one agent; this one has several.")
         self._run, self._request = run, request
         self._gamma = run.agent.config.gamma if request.gamma is None else request.gamma
-        self._seed = run.setup.seed if request.seed is None else request.seed
+        self._seed = run.execution.seed if request.seed is None else request.seed
         self._actions = run.engine.spaces.action
         self._data = self._load()
         episodes = self._data.episodes
@@ -313,10 +313,10 @@ class Estimator:
         found = dict.fromkeys(own, self._modelled()) if own else {}
         if fitted:
             engine = self._run.engine
-            setup = Execution(self._seed, engine.name, engine.device, environments=1)
+            execution = Execution(self._seed, engine.name, engine.device, environments=1)
             config = dataclasses.replace(model if isinstance(model, FQEConfig) else FQEConfig(), gamma=self._gamma)
             rng = generator(self._seed, "target actions")
-            found |= dict.fromkeys(fitted, fitted_values(config, policy, self._data, setup, rng))
+            found |= dict.fromkeys(fitted, fitted_values(config, policy, self._data, execution, rng))
         return found
 
     def _modelled(self) -> Values:

@@ -126,16 +126,16 @@ class Values(NamedTuple):
     v: np.ndarray  # of the observation
 
 
-def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup: Execution, rng: Any) -> Values:
+def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, execution: Execution, rng: Any) -> Values:
     """Train a critic of `policy` by an offline run on the episodes, and evaluate it on them.
 
-    setup: with the seed, engine and device. rng: samples Box actions. Raises NumericalError where training diverges.
+    execution: seed, engine and device. rng: samples Box actions. Raises NumericalError where training diverges.
     """
     described = policy.described(data.episodes, config.samples, rng)
     here, following = steps_of(data.episodes)
     config = bounded(config, np.concatenate([episode.reward for episode in data.episodes]))
     _, agent = agent_for(FQE(config), data.environment, None, data.spaces)  # over images, with convolutions
-    engine = kind_of(agent).make_engine(agent, data.spaces, setup)
+    engine = kind_of(agent).make_engine(agent, data.spaces, execution)
     # The data with what the target policy does next [sum of L, ...] as their only extra
     ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
     episodes: Sequence[Episode] = [
@@ -144,7 +144,7 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, setup:
     ]
     known = dataclasses.replace(data, episodes=tuple(episodes))
     sources = Sources({"recorded": known}, {"recorded": 1.0})
-    learn(TrainingContext(agent, engine, data.environment, setup, sources), config.steps)
+    learn(TrainingContext(agent, engine, data.environment, execution, sources), config.steps)
     action = np.concatenate([episode.action for episode in known.episodes])
     return _values(engine, observations_of(data.episodes), action, described[here])
 

@@ -306,7 +306,7 @@ class RunHistory(list[Record]):
         found = (record.get("eval/mean_reward", record.get("rollout/ep_rew_mean")) for record in reversed(self))
         last = next((f"return {value:.1f}, " for value in found if value is not None), "")
         what = f"{run.algorithm} on {name_of(run.environment)}"
-        return f"<Run: {what}, step {run.step:,}, {last}{run.engine.name}, seed {run.setup.seed}>"
+        return f"<Run: {what}, step {run.step:,}, {last}{run.engine.name}, seed {run.execution.seed}>"
 
     def as_html(self, title: str) -> str:
         """A line of text, and the curve of returns below it, for a cell of a notebook."""

@@ -45,21 +45,21 @@ class RunGroup:
     def _join(self) -> None:
         for run in self.runs:
             run.loop.paced = True
-        if self.runs[0].setup.fused:
+        if self.runs[0].execution.fused:
             return
         context, members, count = self.runs[0].context, len(self.runs), self.runs[0].context.count
-        seeds = MemberSeeds(tuple(run.setup.seed for run in self.runs), count)
+        seeds = MemberSeeds(tuple(run.execution.seed for run in self.runs), count)
         actor = StackedActor(context.agent, context.engine.spaces, members)
         vectorization, columns = vectorization_for(kind_of(context.agent), context), np.arange(members * count)
 
         def make(explorer: Explorer) -> InProcess:
-            names = context.setup.keep_info
+            names = context.execution.keep_info
             environments = make_environments(context.environment, columns, seeds, vectorization, names)
             return InProcess(environments, actor, PerMember(explorer, members, count), seeds)
 
         joint = JointRollout(make, actor, members, count)
         for i, run in enumerate(self.runs):
-            run._lifecycle.collect_with(functools.partial(joint.member, i))
+            run.collection.collect_with(functools.partial(joint.member, i))
 
     def steps_until(self, end: int, **schedule: Any) -> Iterator[tuple[int, Event]]:
         """Train every run up to environment step `end`; yields (number of the run, its event). schedule: see
@@ -85,10 +85,10 @@ def reason_apart(run: Run) -> str | None:
     context, name = run.context, type(run.agent).__name__
     if not isinstance(run.learner, Learner) or run.engine.spaces.agents is not None:
         return "it has several agents"
-    if context.setup.workers:
+    if context.execution.workers:
         return "workers collect for it"
-    if context.setup.vectorization == "compiled":
-        return None if context.setup.fused else "a compiled program collects for it, and fused is off"
+    if context.execution.vectorization == "compiled":
+        return None if context.execution.fused else "a compiled program collects for it, and fused is off"
     if run.agent.config.adapt:
         return "rules adapt its hyperparameters"
     kind = kind_of(run.agent)

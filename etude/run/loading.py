@@ -190,7 +190,7 @@ def from_state(
 def _with_environments(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     """The state of a run with another number of environments as one that this run restores: all of them begin their
     next episodes, and what is counted of open ones begins anew. A replay restores itself."""
-    count = run.setup.environments or 1
+    count = run.execution.environments or 1
     if state["rollout"] is None or len(state["rollout"]["environments"]) == count:
         return state
     held = Stored(state, "").fields(("progress", "rollout"), state)
@@ -209,7 +209,7 @@ def _with_environments(run: Run, state: dict[str, Any]) -> dict[str, Any]:
     }
     changed |= {name: _counted_from_here(held[name]) for name in ("progress", "learners") if name in held}
     step = changed["progress"]["step"]
-    changed["rollout"] = given_up(left, run.setup.seed, step, run.engine.spaces)
+    changed["rollout"] = given_up(left, run.execution.seed, step, run.engine.spaces)
     return {name: part for name, part in state.items() if name != "waiting"} | changed
 
 

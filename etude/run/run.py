@@ -44,7 +44,7 @@ from etude.training.description import Environment, Execution, RunDescription, a
 from etude.training.evaluate import Evaluation, EvaluationRequest
 from etude.training.kinds import TrainingContext, kind_of
 from etude.training.learner import Learner
-from etude.training.loop import CollectionDue, Loop
+from etude.training.loop import Collection, CollectionDue, Loop
 from etude.training.schedule import DEFAULTS, Schedule, whole_number
 from etude.training.sources import Sources
 
@@ -154,20 +154,21 @@ class Run:
         self.agent: Agent = parts.context.agent
         self.environment: Any = parts.context.environment
         self.engine: Any = parts.context.engine
-        self.setup: Execution = parts.context.setup
+        self.execution: Execution = parts.context.execution
         self.group: Any = parts.context.group
         self.explorer: Any = made.execution.explorer
         self.learner: Any = parts.learner
-        self._rewrite, self._lifecycle, self._log_prob = parts.rewrite, parts.collecting, parts.log_prob
+        self.collection: Collection = parts.collection
+        self._rewrite, self._log_prob = parts.rewrite, parts.log_prob
         self._claims = trust_.claims(made.environment.configured(), made.execution.replay_folder)
         self._started_from = None if made.start_from is None else starting.start_from(made.start_from, self.learner)
-        self.policy: Any = TrainedPolicy(self.context, self.learner, self._lifecycle, parts.translation, self.explorer)
-        self._metrics, self._has_replay = Metrics(self.setup.keep_info), True
+        self.policy: Any = TrainedPolicy(self.context, self.learner, self.collection, parts.translation, self.explorer)
+        self._metrics, self._has_replay = Metrics(self.execution.keep_info), True
         self._estimator = ScheduledEstimates(self)
         self._evaluator = RunEvaluator(self.policy, self.context, self.learner, self)
         self.loop: Loop = Loop(
-            parts.learner, self._lifecycle, self.setup.overlap, self._save, self._evaluator, self._metrics,
-            self._estimator if self.chief else None, self.group, self.setup.fused,
+            parts.learner, self.collection, self.execution.overlap, self._save, self._evaluator, self._metrics,
+            self._estimator if self.chief else None, self.group, self.execution.fused,
         )  # fmt: skip
         self.history: RunHistory = RunHistory()
         self.use_directory(run_dir)  # last, so that a run that cannot be leaves no empty directory behind
@@ -175,7 +176,7 @@ class Run:
     def described(self) -> RunDescription:
         """What makes a run like this one, with all that was left open filled in."""
         agent, data = self.agent, self.context.data
-        made = RunDescription(self.algorithm, Environment.of(self.environment), data=data, execution=self.setup)
+        made = RunDescription(self.algorithm, Environment.of(self.environment), data=data, execution=self.execution)
         return made.learning(agent.config, agent)
 
     @property
@@ -230,7 +231,7 @@ class Run:
         """
         keywords = {"evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes, "target": target}
         own = {**keywords, "save_every": save_every, **further}
-        plan = Schedule.of(schedule, {name: own[name] for name in own if own[name] != DEFAULTS.get(name, ())})
+        schedule = Schedule.of(schedule, {name: own[name] for name in own if own[name] != DEFAULTS.get(name, ())})
         advise("train", {"schedule=etude.Schedule": [name for name in further if name in DEFAULTS]})
         # Reporters, functions of an event, are the chief's; a `Callback`, which may change the run, is called in all.
         given = [each for each in as_list(callbacks) if self.chief or isinstance(each, Callback)]
@@ -238,7 +239,7 @@ class Run:
         printed = not self.chief or any(isinstance(each, Progress | EventLines) for each in given)
         try:
             with obeying_signals(self.stop, self.loop.request_save), self.loop.guarded():
-                for event in self._begin(steps, plan):
+                for event in self._begin(steps, schedule):
                     self.history(event)
                     called(event)
                     if isinstance(event, Warned) and not printed:
@@ -263,7 +264,7 @@ class Run:
     @property
     def task(self) -> Any:
         """The task that `set_task` set last; None: none."""
-        return self._lifecycle.task
+        return self.collection.task
 
     def set_task(self, task: Any) -> None:
         """Give `task` to every environment, each when its next episode begins: by `env.set_task(task)` before the
@@ -275,7 +276,7 @@ class Run:
         task = task_data(task)
         if self.task is None:
             check_takes_tasks(self.context, task)
-        self._lifecycle.set_task(task)
+        self.collection.set_task(task)
 
     def stop(self) -> None:
         """Ask the run to end after the step at hand."""
@@ -396,7 +397,7 @@ class Run:
         """The whole run as plain data and arrays, by component. Write them before going on: some are views."""
         check_replay(self._has_replay, "save")
         task = {} if self.task is None else {"task": self.task}
-        own = {"rollout": self._lifecycle.state(), **task, **self._evaluator.state()}
+        own = {"rollout": self.collection.state(), **task, **self._evaluator.state()}
         return self._described(self.learner.state() | own)
 
     def _described(self, state: dict[str, Any]) -> dict[str, Any]:
@@ -414,16 +415,16 @@ class Run:
         held = Stored(state, "").fields(COMPONENTS, (*optional, "evaluation", "waiting"))
         check_algorithm(held["description"], self.algorithm)
         self.learner.check_state(held)
-        self._lifecycle.check_state(held["rollout"], self.learner.trained_weights())
+        self.collection.check_state(held["rollout"], self.learner.trained_weights())
         if "task" in held:
             check_stored_task(held["task"])
         self._evaluator.check_state(held)
-        saved = state["description"].get("setup", {}).get("seed", self.setup.seed)
-        state = state if saved == self.setup.seed else reseeded(state, self.setup.seed)
+        saved = state["description"].get("setup", {}).get("seed", self.execution.seed)
+        state = state if saved == self.execution.seed else reseeded(state, self.execution.seed)
         self.learner.restore(state)
-        self._lifecycle.restore(state["rollout"])
+        self.collection.restore(state["rollout"])
         if "task" in state:
-            self._lifecycle.set_task(state["task"])
+            self.collection.set_task(state["task"])
         self._evaluator.restore(state)
         self._has_replay = "replay" in state
         self.policy.reload()
@@ -459,7 +460,7 @@ class Run:
         """End workers, close environments, and let others write to a directory that the run made; the run can go on all
         the same. May be called twice."""
         self._evaluator.close()
-        self._lifecycle.close()
+        self.collection.close()
         if self.directory is not None and self._owns_directory:
             self.directory.close()
 

@@ -332,7 +332,7 @@ class Loop:
             self.failed(error)
             raise
 
-    def steps(self, end: int, plan: Schedule) -> Iterator[Event]:
+    def steps(self, end: int, schedule: Schedule) -> Iterator[Event]:
         """Up to environment step `end`. Whenever an event is yielded, all that was collected is learned from.
 
         Where the environment, a custom metric or a rewriter fails, a checkpoint is written before the error is raised;
@@ -343,11 +343,11 @@ class Loop:
         try:
             with self.guarded():
                 if self._evaluator is not None:
-                    self._evaluator.open(plan)
+                    self._evaluator.open(schedule)
                 if self._collection.collects:
                     self._collection.open(progress.total, *self.learner.exploring_policy())
                 try:
-                    reason = yield from self._until(end, plan)
+                    reason = yield from self._until(end, schedule)
                 finally:
                     self._collection.settle()
         except (CallbackError, EnvironmentFault, KeyboardInterrupt, ReplicaError):
@@ -372,10 +372,10 @@ class Loop:
         if self._whole and self.step != self._saved:
             yield from self._keep("last")
 
-    def _until(self, end: int, plan: Schedule) -> Generator[Event, None, str]:
+    def _until(self, end: int, schedule: Schedule) -> Generator[Event, None, str]:
         """Up to step `end`, or the reason to stop before."""
         learner, collection, group = self.learner, self._collection, self._group
-        if (yield from self._evaluate_if_due(learner.progress.step, end, plan)):  # one that was stopped
+        if (yield from self._evaluate_if_due(learner.progress.step, end, schedule)):  # one that was stopped
             return "target"
         if learner.progress.evaluation_due and learner.progress.step < end:
             stops = [self._stop] if group is None else group.gather("requests", self._stop)
@@ -383,7 +383,7 @@ class Loop:
                 return stop
         while (before := learner.progress.step) < end:
             request = learner.collect_request(end - before)
-            upcoming = self._upcoming(request, end, plan) if self._overlap or self._fused else 0
+            upcoming = self._upcoming(request, end, schedule) if self._overlap or self._fused else 0
             if self.paced:
                 due = CollectionDue(collection.rollout, request.steps, before, request.environments, upcoming)
                 yield due  # type: ignore[misc]  # no event: see its class
@@ -410,11 +410,11 @@ class Loop:
             if failure is not None:
                 raise failure
             now = learner.progress.step
-            if self._estimate is not None and crossed(before, now, plan.estimate_every):
+            if self._estimate is not None and crossed(before, now, schedule.estimate_every):
                 yield (event := self._estimate())
                 for note in event.notes if isinstance(event, Estimated) else ():
                     yield from self._warn_once(note, note[:40])
-            if plan.evaluate_every is not None and (yield from self._evaluate_if_due(before, end, plan)):
+            if schedule.evaluate_every is not None and (yield from self._evaluate_if_due(before, end, schedule)):
                 return "target"
             asked = [(self._stop, self._save_asked)]
             if group is not None:
@@ -423,43 +423,44 @@ class Loop:
             for stop, _ in asked:
                 if stop is not None and now < end:
                     return stop
-            if now < end and (any(save for _, save in asked) or crossed(before, now, plan.save_every)):
+            if now < end and (any(save for _, save in asked) or crossed(before, now, schedule.save_every)):
                 yield from self._keep("last")
         return "steps"
 
-    def _evaluate_if_due(self, before: int, end: int, plan: Schedule) -> Generator[Event, None, bool]:
+    def _evaluate_if_due(self, before: int, end: int, schedule: Schedule) -> Generator[Event, None, bool]:
         """The evaluation that is due since step `before`, or was stopped; whether one reached the target.
 
         Beside training, an evaluation is reported when the next one is due and at the end of the run, whether it was
         complete long before or is waited for: speed changes no event.
         """
         evaluator, progress = self._evaluator, self.learner.progress
-        if evaluator is None or plan.evaluate_every is None:
+        if evaluator is None or schedule.evaluate_every is None:
             return False
-        undecided = crossed(before, self.step, plan.evaluate_every) or (evaluator.pending and progress.evaluation_due)
+        now_due = crossed(before, self.step, schedule.evaluate_every)
+        undecided = now_due or (evaluator.pending and progress.evaluation_due)
         progress.evaluation_due |= undecided
         if evaluator.pending and (progress.evaluation_due or self.step >= end):
-            found = yield from self._report(evaluator, plan)
-            if found is None or plan.reached(found.mean):
+            found = yield from self._report(evaluator, schedule)
+            if found is None or schedule.reached(found.mean):
                 return found is not None
         if undecided:
-            progress.evaluation_due = plan.affords(progress, end)
+            progress.evaluation_due = schedule.affords(progress, end)
             if not progress.evaluation_due:
-                yield from self._warn_once(plan.left_out(progress), "left out")
+                yield from self._warn_once(schedule.left_out(progress), "left out")
         if not progress.evaluation_due:
             return False
-        if plan.evaluate_workers:
+        if schedule.evaluate_workers:
             progress.evaluation_due = False
-            evaluator.begin(plan)
+            evaluator.begin(schedule)
             if self.step < end:
                 return False
-        found = yield from self._report(evaluator, plan)
-        return found is not None and plan.reached(found.mean)
+        found = yield from self._report(evaluator, schedule)
+        return found is not None and schedule.reached(found.mean)
 
-    def _report(self, evaluator: Any, plan: Schedule) -> Generator[Event, None, Evaluated | None]:
+    def _report(self, evaluator: Any, schedule: Schedule) -> Generator[Event, None, Evaluated | None]:
         """The evaluation that is pending, or one of the present policy; None where it was stopped."""
         progress, pending = self.learner.progress, evaluator.pending
-        evaluated = evaluator.result(plan, lambda: self._stop is not None)
+        evaluated = evaluator.result(schedule, lambda: self._stop is not None)
         if evaluated is not None:
             progress.evaluation_due &= pending  # of the next one
             progress.evaluation_cost = sum(evaluated.lengths)
@@ -524,7 +525,7 @@ class Loop:
             if isinstance(note, WorkerWarning):
                 yield WorkerReplaced(self.step, note.worker, note.environments, note.reason)
 
-    def _upcoming(self, request: CollectRequest, end: int, plan: Schedule) -> int:
+    def _upcoming(self, request: CollectRequest, end: int, schedule: Schedule) -> int:
         """Time steps that workers may collect ahead: none past the end, or past a checkpoint, which would miss them."""
         if request.steps is None:
             return 1
@@ -532,13 +533,13 @@ class Loop:
             return 0
         after = self.step + request.steps * self.learner.count
         if self._fused:  # as many phases as there are until something is due
-            own = [every for every in (plan.evaluate_every, plan.save_every, plan.estimate_every) if every is not None]
+            own = filter(None, (schedule.evaluate_every, schedule.save_every, schedule.estimate_every))
             due, one = min([end, *((self.step // every + 1) * every for every in own)]), after - self.step
             return max(0, min(-((self.step - due) // one), (end - self.step) // one) - 1) * request.steps
         following = self.learner.collect_request(end - after, request.steps) if after < end else CollectRequest(0)
         return (
             following.steps or 0
-            if following.environments is None and not crossed(self.step, after, plan.save_every)
+            if following.environments is None and not crossed(self.step, after, schedule.save_every)
             else 0
         )
 

@@ -35,7 +35,7 @@ alone.train(128)
 weights, expected = run.engine.weights(), alone.engine.weights()
 print("equal", all(np.array_equal(weights[name], expected[name]) for name in expected))
 
-workers = run._lifecycle.rollout._supervisor.workers
+workers = run.collection.rollout._supervisor.workers
 assert all(worker.process_id for worker in workers)
 nodes = [worker._placed[0] for worker in workers]
 print("nodes", len(set(nodes)))

@@ -101,7 +101,7 @@ def test_what_actors_collect_is_what_processes_collect(feature, tmp_path):
 def test_an_actor_that_is_killed_or_hangs_is_replaced_and_the_run_says_so(number, said):
     def kill(event):
         if not events and event.step >= 128:
-            os.kill(run._lifecycle.rollout._supervisor.workers[0].process_id, number)
+            os.kill(run.collection.rollout._supervisor.workers[0].process_id, number)
             events.append(event)
         if isinstance(event, Warned | WorkerReplaced):
             events.append(event)
@@ -131,7 +131,7 @@ def test_an_exception_in_an_actor_ends_the_run_with_its_words_and_a_checkpoint_a
 
         def look(event):
             if isinstance(event, Collected):
-                actors.update(worker.process_id for worker in run._lifecycle.rollout._supervisor.workers)
+                actors.update(worker.process_id for worker in run.collection.rollout._supervisor.workers)
 
         with pytest.raises(EnvironmentFault, match=r"environment \d, .*raised ValueError: no ink"):
             run.train(2560, look)

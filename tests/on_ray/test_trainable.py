@@ -74,7 +74,7 @@ def test_a_trial_that_is_reset_goes_on_from_a_checkpoint_with_its_own_rate(tmp_p
     assert first.reset({**TRIAL, "learning_rate": 0.01, "seed": np.int64(3)})
     first.load_checkpoint(str(tmp_path))
     after = first._run.engine.weights()
-    assert all(np.array_equal(before[name], after[name]) for name in before) and first._run.setup.seed == 3
+    assert all(np.array_equal(before[name], after[name]) for name in before) and first._run.execution.seed == 3
 
     assert first.reset({**TRIAL, "learning_rate": np.float64(0.02)})
     first.load_checkpoint(str(tmp_path))

@@ -40,7 +40,7 @@ def tiny(env: Any = Counted, algorithm: str = "dqn", **more: Any) -> Run:
 
 def using(run: Run) -> Any:
     """The explorer of a run's rollout."""
-    return run._lifecycle._explorer
+    return run.collection._explorer
 
 
 def pair(algorithm: Any, env: Any, **more: Any) -> Run:

@@ -49,7 +49,7 @@ def test_the_function_that_makes_configs_does_not_hide_the_classes_that_they_der
 
 def test_fields_of_the_config_are_arguments_of_a_run():
     with Run("ppo", "CartPole-v1", gamma=0.5, seed=4, engine="torch", environments=2) as run:
-        assert (run.agent.config, run.setup.seed) == (etude.config("ppo", "CartPole-v1", gamma=0.5), 4)
+        assert (run.agent.config, run.execution.seed) == (etude.config("ppo", "CartPole-v1", gamma=0.5), 4)
     with Run("dqn", Counted, epsilon=Linear(1.0, 0.0), engine="torch") as run:
         assert run.agent.config == DQNConfig(epsilon=Linear(1.0, 0.0))
 
@@ -121,7 +121,7 @@ def test_arguments_of_training_that_are_fields_of_a_schedule_now_are_answered_wi
 
 def test_keywords_of_a_run_come_before_those_of_its_execution():
     with tiny(execution=Execution(device="cpu", environments=6), environments=2) as run:
-        assert (run.setup.device, run.setup.environments) == ("cpu", 2)
+        assert (run.execution.device, run.execution.environments) == ("cpu", 2)
     with pytest.raises(ConfigError, match="execution = 3; expected an etude.Execution"):
         tiny(execution=3)
 

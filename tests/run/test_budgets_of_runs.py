@@ -91,9 +91,9 @@ def test_exploration_follows_its_schedule_over_a_run_that_became_longer():
     config = dataclasses.replace(DQN_TINY, epsilon=Linear(1.0, 0.0, 1.0))
     with tiny(config=config) as run:
         run.train(100)
-        assert run._lifecycle._explorer.total == 100
+        assert run.collection._explorer.total == 100
         run.train(100)
-        assert run._lifecycle._explorer.total == 200
+        assert run.collection._explorer.total == 200
         ring = run.learner.replay.ring
         assert len(ring) == 200
         assert np.count_nonzero(ring.kind == 2) == 20  # going on cut no episode: all ended after 10 steps, by the clock

@@ -267,7 +267,7 @@ def test_a_run_that_is_loaded_takes_its_callbacks_again(tmp_path):
 def test_a_worker_that_is_replaced_while_the_run_is_saved_is_an_event_too(tmp_path):
     def killing(event):
         if isinstance(event, Saving):
-            os.kill(run._lifecycle.rollout._supervisor.workers[1].process.pid, signal.SIGKILL)
+            os.kill(run.collection.rollout._supervisor.workers[1].process.pid, signal.SIGKILL)
 
     events = []
     with tiny(workers=2, run_dir=tmp_path / "run") as run:

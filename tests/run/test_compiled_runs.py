@@ -35,7 +35,7 @@ def test_a_run_collects_in_one_program_and_keeps_last_observations():
     for event in run.steps(512):
         if isinstance(event, Collected):
             every += [part.copied() for part in event.steps]
-    assert isinstance(run._lifecycle.rollout, CompiledRollout) and every[0].observation.shape == (8, 8, 4)
+    assert isinstance(run.collection.rollout, CompiledRollout) and every[0].observation.shape == (8, 8, 4)
     assert sum(len(steps.episodes) for steps in every) == sum(len(steps.final_index) for steps in every) > 0
     theirs = gym.make("CartPole-v1").unwrapped
     theirs.reset()

@@ -209,7 +209,7 @@ def test_noise_is_fixed_between_learning_phases_and_evaluation_has_none():
         for event in run.steps(64):
             if event.step == 0:
                 continue
-            acting = noise_of(run._lifecycle.rollout._collector.actor.weights())
+            acting = noise_of(run.collection.rollout._collector.actor.weights())
             noise = np.concatenate([acting[f"q.dense{i}.noise_{end}"] for i in (0, 1) for end in ("in", "out")])
             assert noise.all()
             drawn.setdefault(run.learner.progress.gradient_steps, []).append(tuple(noise.tolist()))
@@ -269,7 +269,7 @@ def test_each_of_several_policies_draws_noise_before_it_learns_and_while_others_
         seen = {"ann": set(), "bob": set()}
         for event in run.steps(200):
             if event.step:
-                acting = noise_of(run._lifecycle.rollout._collector.actor.weights())
+                acting = noise_of(run.collection.rollout._collector.actor.weights())
                 for policy, drawn in seen.items():
                     drawn.add(tuple(np.concatenate([x for n, x in acting.items() if n.startswith(policy)]).tolist()))
     assert {policy: len(drawn) for policy, drawn in seen.items()} == {"ann": 10, "bob": 10}
@@ -303,7 +303,7 @@ def test_where_the_engine_acts_rollouts_have_noise_and_evaluation_has_none(tmp_p
             run.train(40)
             still = run.engine.act(observation)
             run.save(tmp_path / f"{workers}.etude")
-            rollout = run._lifecycle.rollout
+            rollout = run.collection.rollout
             actor = rollout._collector.actor if workers == 0 else rollout._actor
             assert not np.allclose(actor.act(observation), still)
             np.testing.assert_array_equal(run.engine.act(observation), still)

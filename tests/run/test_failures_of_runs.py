@@ -225,7 +225,7 @@ def test_an_environment_that_cannot_be_made_leaves_no_checkpoint(directory, monk
         def broken(explorer):
             raise RuntimeError("no licence")
 
-        monkeypatch.setattr(run._lifecycle, "_make_rollout", broken)
+        monkeypatch.setattr(run.collection, "_make_rollout", broken)
         with pytest.raises(RuntimeError, match="no licence"):
             run.train(40)
     assert not directory.saved()

@@ -181,7 +181,7 @@ def test_a_checkpoint_gives_them_back(settings, tmp_path):
         run.train(40)
         run.save(tmp_path / "run.etude")
     with etude.load(tmp_path / "run.etude", Informed) as again:
-        assert again.setup.keep_info == ("x",)
+        assert again.execution.keep_info == ("x",)
         found, _ = collected(again, 40)
         np.testing.assert_allclose(np.concatenate([part["info.x"] for part in found])[:10, 0], np.arange(1, 11) / 10)
     with etude.load(tmp_path / "run.etude", Informed, keep_info=("x", "success")) as again:
@@ -189,7 +189,7 @@ def test_a_checkpoint_gives_them_back(settings, tmp_path):
     state = checkpoint.read(tmp_path / "run.etude")
     del state["description"]["setup"]["keep_info"]  # as earlier versions wrote it
     with etude.run.from_state(state, Informed) as again:
-        assert again.setup.keep_info == ()
+        assert again.execution.keep_info == ()
         again.train(40)
 
 

@@ -175,7 +175,7 @@ def test_a_run_goes_on_with_another_rollout_or_replay(name, changes):
         run = from_state(copy.deepcopy(state), **changes)
     with run:
         for field, value in changes.items():
-            assert getattr(run.agent.config, field, getattr(run.setup, field, None)) == value
+            assert getattr(run.agent.config, field, getattr(run.execution, field, None)) == value
         size = changes.get("buffer_size")
         if size is not None:
             assert len(run.learner.replay) == min(STEPS, size)
@@ -254,7 +254,7 @@ def test_resume_changes_hyperparameters_and_environments(tmp_path, monkeypatch, 
     with etude.load("run") as run:
         config = run.agent.config
         assert (config.learning_rate, config.buffer_size) == (Linear(1e-4, 0.0), 90)
-        assert (config.learning_starts, run.setup.environments, len(run.learner.replay)) == (50, 3, 90)
+        assert (config.learning_starts, run.execution.environments, len(run.learner.replay)) == (50, 3, 90)
     assert cli.main(["resume", "run", "--steps", "400", "--set.network.widths", "7"]) == 2
     assert "here (4, 7)" in capsys.readouterr().err
     with pytest.raises(SystemExit):

@@ -140,7 +140,7 @@ class Sweeps(LearningKind):
 
     def replay(self, context):
         ring = Ring(context.engine.spaces, 200, context.count, {})
-        return Buffer(ring, NewestRows(), CentredRewards(), generator(context.setup.seed, "replay"))
+        return Buffer(ring, NewestRows(), CentredRewards(), generator(context.execution.seed, "replay"))
 
     def update_schedule(self, config, count):
         return SweepSchedule(config, count)
@@ -167,7 +167,7 @@ def test_a_kind_of_ones_own_learns_in_process_and_in_workers_alike():
         for each in (run, pool):
             finished = each.train(800)
             assert finished.totals["gradient_steps"] == 2 * 800 // 20
-        assert (run.setup.environments, run.evaluate(4).mean) == (4, 5.0)
+        assert (run.execution.environments, run.evaluate(4).mean) == (4, 5.0)
         assert before < 5.0 or run.learner.replay.view.mean > 0.9
         assert run.learner.replay.view.mean == pool.learner.replay.view.mean > 0.9
         assert same(run.engine.weights(), pool.engine.weights())

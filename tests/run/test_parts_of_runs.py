@@ -61,7 +61,7 @@ def test_workers_step_their_environments_as_one_process_would_step_all_of_them(e
     made = []
     monkeypatch.setattr(kind, "Pool", lambda make, *rest: made.append(make))
     with tiny("CartPole-v1", environments=environments, workers=2) as run:
-        context = TrainingContext(run.agent, run.engine, run.environment, run.setup)
+        context = TrainingContext(run.agent, run.engine, run.environment, run.execution)
         kind_of(run.agent).rollout(context, None)
     assert made[0].keywords["vectorization"] == expected
 
@@ -224,5 +224,5 @@ def test_what_only_acts_leaves_the_files_to_the_run_that_trains(tmp_path):
         run.train(40)
         state = run.state()
         acting = from_state({name: part for name, part in state.items() if name != "replay"}, env=run.environment)
-        assert acting.setup.replay_folder is None
+        assert acting.execution.replay_folder is None
         run.train(40)

@@ -379,7 +379,7 @@ def test_what_cannot_be_divided_is_refused_when_the_run_is_made(changes, message
 
 def test_there_is_an_environment_in_each_process_where_nobody_says_how_many(monkeypatch):
     def body(rank):
-        return made("dqn", environments=None).setup.environments
+        return made("dqn", environments=None).execution.environments
 
     assert in_processes(2, monkeypatch, body) == [2, 2]
 

@@ -194,7 +194,7 @@ def test_one_simulator_steps_the_environments_of_all_runs(tmp_path):
         result = sweep.run()
     assert sweep.finished and not sweep.failed
     with result.load(1) as run:
-        assert run.step == 64 and run.setup.seed == 1
+        assert run.step == 64 and run.execution.seed == 1
 
 
 @pytest.mark.parametrize(("held", "kind"), [("study.jsonl", "study"), ("metrics.jsonl", "run")])

@@ -71,7 +71,7 @@ def describe(
         "functions": functions,
         "explorer": plain_explorer(given),
         "policies": policies,
-        "setup": context.setup.plain(),
+        "setup": context.execution.plain(),
         "engine": engine.name,
         "device": engine.device,
         "observation_space": describe_space(engine.spaces.observation),

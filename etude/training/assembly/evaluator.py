@@ -33,7 +33,7 @@ EVALUATION = 7919  # added to a run's seed for the episodes that it is evaluated
 class TrainedPolicy:
     """The policy of a run, with the learner's present weights.
 
-    collecting: holds the present task. translation: between the environment's units and the agent's. explorer: the one
+    collection: holds the present task. translation: between the environment's units and the agent's. explorer: the one
         that the user gave.
     """
 
@@ -41,11 +41,11 @@ class TrainedPolicy:
         self,
         context: TrainingContext,
         learner: RunLearning,
-        collecting: Collection,
+        collection: Collection,
         translation: Any,
         explorer: Explorer | None,
     ):
-        self._context, self._learner, self._collecting = context, learner, collecting
+        self._context, self._learner, self._collection = context, learner, collection
         self.translation, self._explorer = translation, explorer
         self._single: SingleActor | None = None
         self._loaded_at: tuple[int, int] | None = None  # the step and the gradient steps of the weights of `act`
@@ -53,7 +53,7 @@ class TrainedPolicy:
     def actor(self, explore: bool = False) -> Any:
         """What acts by `act(observation [N, ...])`: NumPy where it can, else the engine. explore: with the noise in
         layers that training explores with."""
-        self._collecting.settle()
+        self._collection.settle()
         engine = self._context.engine
         noisy = explore and bool(engine.layout.noisy)
         if not (engine.exportable or noisy):
@@ -69,7 +69,7 @@ class TrainedPolicy:
 
     def in_numpy(self) -> Any:
         """What acts in NumPy with the present weights, also where that is slow. NetworkError where it cannot."""
-        self._collecting.settle()
+        self._collection.settle()
         actor = self.make_actor()
         actor.load(self._context.engine.weights())
         return actor
@@ -96,10 +96,10 @@ class TrainedPolicy:
         context, progress = self._context, self._learner.progress
         now = (progress.step, progress.gradient_steps)
         if self._single is None:
-            rng = generator(context.setup.seed, "act")
+            rng = generator(context.execution.seed, "act")
             self._single = SingleActor(self.actor(), self.translation, context.engine.spaces.action, rng)
         elif now != self._loaded_at:
-            self._collecting.settle()
+            self._collection.settle()
             if context.engine.exportable:
                 self._single.load(self._learner.acting_weights())
         self._loaded_at = now
@@ -133,9 +133,9 @@ class TrainedPolicy:
     def complete(self, request: EvaluationRequest) -> EvaluationRequest:
         """A request with its seed, its environment as it is made, and the task that it is to be given."""
         context, env, task = self._context, request.env, request.task
-        seed = context.setup.seed + EVALUATION if request.seed is None else request.seed
+        seed = context.execution.seed + EVALUATION if request.seed is None else request.seed
         if env is None:
-            env, task = context.environment, self._collecting.task if task is None else task
+            env, task = context.environment, self._collection.task if task is None else task
         else:
             env = self._like(env)
         return request._replace(seed=seed, env=env, task=None if task is None else task_data(task))
@@ -200,62 +200,63 @@ class RunEvaluator:
                 "training waits for them."
             )
 
-    def open(self, plan: Schedule) -> None:
+    def open(self, schedule: Schedule) -> None:
         """Be ready to evaluate as a schedule says; go on with the evaluation that is pending."""
         if not self._evaluates:
             return
-        request = self._policy.complete(plan.request())
-        wanted = (request.env, request.parallel, plan.evaluate_workers) if plan.evaluate_workers else ()
+        request = self._policy.complete(schedule.request())
+        wanted = (request.env, request.parallel, schedule.evaluate_workers) if schedule.evaluate_workers else ()
         if wanted == self._made_for:
             return
         self.close()
         if not wanted:
             return
         explorer = self._policy.explorer(request.parallel, explore=False)
-        seed = self._context.setup.seed
+        seed = self._context.execution.seed
         self._workers = EvaluationWorkers(self._policy.make_actor, explorer, request.env, seed, *wanted[1:])
         self._made_for = wanted
         if self._pending is not None:
-            self._start(plan, self._pending)
+            self._start(schedule, self._pending)
 
-    def begin(self, plan: Schedule) -> None:
+    def begin(self, schedule: Schedule) -> None:
         """Evaluate the present policy beside training: it is pending from now on."""
         learner = self._learner
         weights, state = copy.deepcopy((learner.acting_weights(), learner.policy_state()))
         self._pending = _FrozenPolicy(learner.progress.step, weights, state, self._run.task)
-        self._start(plan, self._pending)
+        self._start(schedule, self._pending)
 
-    def _start(self, plan: Schedule, policy: _FrozenPolicy) -> None:
+    def _start(self, schedule: Schedule, policy: _FrozenPolicy) -> None:
         if self._evaluates:
             assert self._workers is not None
-            self._workers.start(self._request(plan, policy)._replace(env=None), policy.weights)
+            self._workers.start(self._request(schedule, policy)._replace(env=None), policy.weights)
 
-    def _request(self, plan: Schedule, policy: _FrozenPolicy) -> EvaluationRequest:
+    def _request(self, schedule: Schedule, policy: _FrozenPolicy) -> EvaluationRequest:
         """What is played of a frozen policy: its task, but for another environment, which is given none."""
-        request = self._policy.complete(plan.request())
-        return request._replace(task=policy.task if plan.evaluate_env is None else None)
+        request = self._policy.complete(schedule.request())
+        return request._replace(task=policy.task if schedule.evaluate_env is None else None)
 
-    def result(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+    def result(self, schedule: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         """The evaluation that is pending, or one of the present policy; None where `stopped` returns True before."""
         if (group := self._context.group) is None:
-            found = self._evaluated(plan, stopped)
+            found = self._evaluated(schedule, stopped)
         else:
-            found = group.in_all("evaluation", lambda: self._evaluated(plan, stopped) if self._evaluates else None)[0]
+            own = (lambda: self._evaluated(schedule, stopped)) if self._evaluates else lambda: None
+            found = group.in_all("evaluation", own)[0]
         if found is not None:
             progress = self._learner.progress
             progress.best = found.mean if found.best else progress.best
             self._reported, self._pending = self._pending, None
         return found
 
-    def _evaluated(self, plan: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
+    def _evaluated(self, schedule: Schedule, stopped: Callable[[], bool]) -> Evaluated | None:
         step = self._learner.progress.step if self._pending is None else self._pending.step
         found: Evaluation | None
-        if self._pending is None and plan.evaluate is not None:
-            found = evaluate_with(plan.evaluate, self._run, step, plan.target)
+        if self._pending is None and schedule.evaluate is not None:
+            found = evaluate_with(schedule.evaluate, self._run, step, schedule.target)
         elif self._pending is None:
-            found = self._policy.play(self._policy.complete(plan.request()), None, stopped)
+            found = self._policy.play(self._policy.complete(schedule.request()), None, stopped)
         elif self._workers is None:  # it was begun by workers that this schedule does not have
-            found = self._policy.play(self._request(plan, self._pending), self._pending.weights, stopped)
+            found = self._policy.play(self._request(schedule, self._pending), self._pending.weights, stopped)
         else:
             try:
                 found = self._workers.result(stopped)

@@ -191,7 +191,7 @@ def rewriters_for(
     spaces, names, found = context.engine.spaces, _names(given), {}
     for number, (name, each) in enumerate(zip(names, given, strict=True)):
         if isinstance(each, RewriterSpec):
-            seed = int(generator(context.setup.seed, "rewriter", number).integers(2**31))
+            seed = int(generator(context.execution.seed, "rewriter", number).integers(2**31))
             each = each.build(RewriterContext(name, spaces, context.count, seed, make_engine))
         found[name] = each
     return Rewriters(found, spaces)

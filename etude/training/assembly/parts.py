@@ -51,7 +51,7 @@ class _LogProbRequest:
 
 
 class RunParts(NamedTuple):
-    """What trains an agent. learner, collecting: the two halves of the loop. translation: between the units of the
+    """What trains an agent. learner, collection: the two halves of the loop. translation: between the units of the
     environment and those of the agent. rewrite: the rewriters that were given."""
 
     algorithm: str
@@ -59,7 +59,7 @@ class RunParts(NamedTuple):
     translation: Translation
     rewrite: tuple[Any, ...]
     learner: Any  # a `RunLearning`, with what its kind of learning has
-    collecting: Collection
+    collection: Collection
     log_prob: _LogProbRequest
 
 
@@ -87,8 +87,8 @@ def run_parts(made: RunDescription) -> RunParts:
     rewrite = as_rewriters(made.execution.rewrite)
 
     def make_engine(other: Agent, seed: int) -> Engine:
-        setup = dataclasses.replace(context.setup, seed=seed, engine=engine.name, compiled=False)
-        return kind.make_engine(other, engine.spaces, setup)
+        execution = dataclasses.replace(context.execution, seed=seed, engine=engine.name, compiled=False)
+        return kind.make_engine(other, engine.spaces, execution)
 
     rewriters = rewriters_for(rewrite, context, make_engine)
     learner, log_prob = kind.make_learner(context, rewriters), _LogProbRequest(context.group)
@@ -98,10 +98,10 @@ def run_parts(made: RunDescription) -> RunParts:
         return with_log_prob(found) if log_prob.asked else found
 
     make_rollout: Any = functools.partial(kind.rollout, context) if kind.steps_environments else None
-    if context.setup.fused:
+    if context.execution.fused:
         make_rollout = functools.partial(_fused_rollout, kind, context, learner)
-    collecting = Collection(make_explorer, make_rollout, engine.spaces, context.count, context.setup.seed)
-    return RunParts(algorithm, context, translation, rewrite, learner, collecting, log_prob)
+    collection = Collection(make_explorer, make_rollout, engine.spaces, context.count, context.execution.seed)
+    return RunParts(algorithm, context, translation, rewrite, learner, collection, log_prob)
 
 
 def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, explorer: Explorer) -> Rollout:
@@ -122,7 +122,7 @@ def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, e
         "a running scale normalises rewards: set normalize_reward = False": config.normalize_reward,
         "rules adapt hyperparameters: leave adapt out": bool(config.adapt),
         "rewrite changes what is collected (curiosity, rewards of one's own): leave it out":
-            bool(context.setup.rewrite),
+            bool(context.execution.rewrite),
         "a loss reads recorded data": bool(context.terms),
         f"{', '.join(layout.untrained)} would change between phases, by no gradient": bool(layout.untrained),
         "layers draw noise": bool(layout.noisy),
@@ -136,19 +136,19 @@ def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, e
 
 
 def with_environments(
-    setup: Execution, algorithm: str, agent: Agent, environment: Any, replicas: Replicas | None = None
+    execution: Execution, algorithm: str, agent: Agent, environment: Any, replicas: Replicas | None = None
 ) -> Execution:
-    """The setup with the number of environments that are stepped in parallel: where nobody says how many, at least one
-    in each process. ConfigError where an agent of this kind cannot be trained with it."""
-    kind_of(agent).check(agent, setup)
-    if setup.keep_info:
-        check_collects_steps(agent, f"keep_info = {setup.keep_info!r}")
+    """With the number of environments that are stepped in parallel: where nobody says how many, at least one in each
+    process. ConfigError where an agent of this kind cannot be trained with it."""
+    kind_of(agent).check(agent, execution)
+    if execution.keep_info:
+        check_collects_steps(agent, f"keep_info = {execution.keep_info!r}")
     preset = presets.lookup(algorithm, environment) if isinstance(environment, str) else None
-    count = environment_count(agent, setup, None if preset is None else preset.environments)
+    count = environment_count(agent, execution, None if preset is None else preset.environments)
     if replicas is not None and kind_of(agent).steps_environments:
-        count = divided_environments(setup, count, replicas)
+        count = divided_environments(execution, count, replicas)
     check_divisible(agent, count, replicas)
-    return dataclasses.replace(setup, environments=count)
+    return dataclasses.replace(execution, environments=count)
 
 
 def recorded_spaces(context: TrainingContext) -> Spaces:

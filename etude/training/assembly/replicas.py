@@ -27,13 +27,13 @@ from etude.training.loop import Learning
 SHOWN = 200  # characters of a setting in a message
 
 
-def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
+def replicas_for(agent: Agent, execution: Execution) -> Replicas | None:
     """The devices that an agent is trained on, where they are several; None for one. ConfigError where it cannot be
     trained on several."""
-    if setup.strategy is None and (setup.devices is None or setup.devices == 1):
+    if execution.strategy is None and (execution.devices is None or execution.devices == 1):
         return None
     if kind_of(agent).returns_gradients:
-        given = f"devices = {setup.devices!r}" if setup.strategy is None else "strategy"
+        given = f"devices = {execution.devices!r}" if execution.strategy is None else "strategy"
         raise ConfigError(
             f"{given}: {type(agent).__name__} computes gradients in its workers, one rollout at a "
             "time. Give it workers instead."
@@ -44,14 +44,14 @@ def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
             f"{name} bounds the divergence over a whole rollout, which it takes its step on in one process and on one "
             "device. Leave devices and strategy out; workers= collects in several processes."
         )
-    if setup.strategy is not None:
-        found: Replicas | None = _of_strategy(setup)
+    if execution.strategy is not None:
+        found: Replicas | None = _of_strategy(execution)
     else:
-        assert setup.devices is not None
+        assert execution.devices is not None
         network = getattr(agent.config, "network", None)
-        found = engines.replicas_for(setup.engine, network, setup.devices, setup.device, setup.compiled)
-    if found is not None and found.group is not None and (setup.overlap or setup.ray is not None):
-        given = "overlap = True" if setup.overlap else f"ray = {setup.ray!r}"
+        found = engines.replicas_for(execution.engine, network, execution.devices, execution.device, execution.compiled)
+    if found is not None and found.group is not None and (execution.overlap or execution.ray is not None):
+        given = "overlap = True" if execution.overlap else f"ray = {execution.ray!r}"
         raise ConfigError(
             f"{given} in a run of {found.group.size} processes, each of which waits for the steps of all. Leave it "
             "out; workers= gives each process workers of its own."
@@ -59,18 +59,18 @@ def replicas_for(agent: Agent, setup: Execution) -> Replicas | None:
     return found
 
 
-def _of_strategy(setup: Execution) -> Replicas:
+def _of_strategy(execution: Execution) -> Replicas:
     """The replicas of a strategy that all take a part of every batch."""
-    if setup.engine not in ("auto", "tensorflow") or setup.compiled:
-        given = f"engine = {setup.engine!r}" if setup.engine != "auto" else "compiled = True"
+    if execution.engine not in ("auto", "tensorflow") or execution.compiled:
+        given = f"engine = {execution.engine!r}" if execution.engine != "auto" else "compiled = True"
         raise ConfigError(f"strategy= is for the engine tensorflow; got {given}. Leave it out, or give devices=.")
-    found = engines.strategy_replicas(setup.strategy)
+    found = engines.strategy_replicas(execution.strategy)
     if found.scheduled:
         raise ConfigError(
             "A run takes a MirroredStrategy or a MultiWorkerMirroredStrategy; a ParameterServerStrategy trains agents "
             "of your own: RL.distributed_training."
         )
-    return Replicas(found.count, setup.device, group=found.group, strategy=found)
+    return Replicas(found.count, execution.device, group=found.group, strategy=found)
 
 
 def check_divisible(agent: Agent, count: int, replicas: Replicas | None) -> None:
@@ -92,12 +92,12 @@ def _configs_reached(config: Any) -> Iterator[Any]:
             yield dataclasses.replace(config, **{name: size})
 
 
-def divided_environments(setup: Execution, count: int, replicas: Replicas) -> int:
+def divided_environments(execution: Execution, count: int, replicas: Replicas) -> int:
     """How many environments a run in several processes has. count: what the preset, or the user, says."""
     processes = 1 if replicas.group is None else replicas.group.size
-    least = processes * max(1, setup.workers)
-    if setup.environments is not None and count < least:
-        each = f" with {setup.workers} workers each" if setup.workers else ""
+    least = processes * max(1, execution.workers)
+    if execution.environments is not None and count < least:
+        each = f" with {execution.workers} workers each" if execution.workers else ""
         raise ConfigError(
             f"environments = {count} for {processes} processes{each}; expected at least one for each. Give "
             f"environments={least} (--envs {least}) or more."

@@ -68,15 +68,16 @@ def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:
     )
 
 
-def environment_count(agent: Agent, setup: Execution, preset: int | None) -> int:
+def environment_count(agent: Agent, execution: Execution, preset: int | None) -> int:
     """How many environments are stepped in parallel: of several policies, as many as the one takes that takes the most.
     preset: as many as the preset says."""
     if isinstance(agent, PolicyAgents):
-        return max(environment_count(agent.members[policy], setup, preset) for policy in agent.learners)
+        return max(environment_count(agent.members[policy], execution, preset) for policy in agent.learners)
     kind = kind_of(agent)
     if not kind.steps_environments:
         return 1
-    return setup.environments if setup.environments is not None else max(preset or kind.environments, setup.workers)
+    own = execution.environments
+    return own if own is not None else max(preset or kind.environments, execution.workers)
 
 
 __all__ = [

@@ -243,15 +243,16 @@ class PolicyLearning(LearningKind):
         "rewrite": "rewrite= is for runs of one algorithm. Of a dict of policies, wrap the environment instead."
     }
 
-    def make_engine(self, agent: Any, spaces: Spaces, setup: Execution, replicas: Replicas | None = None) -> Any:
+    def make_engine(self, agent: Any, spaces: Spaces, execution: Execution, replicas: Replicas | None = None) -> Any:
         engines: dict[str, Any] = {}
         for policy in (*agent.learners, *agent.frozen):
             member, own = agent.members[policy], agent.subsets[policy].spaces
-            engines[policy] = kind_of(member).make_engine(member, own, _own_setup(setup, policy), replicas)
+            engines[policy] = kind_of(member).make_engine(member, own, _own_execution(execution, policy), replicas)
             if policy in agent.frozen and agent.frozen[policy].weights is not None:
                 _load(policy, engines[policy], member, agent.frozen[policy])
         for policy, league in agent.leagues.items():
-            engines[policy] = _league_engine(agent, policy, engines[league.of], slots(league, setup.environments or 0))
+            count = slots(league, execution.environments or 0)
+            engines[policy] = _league_engine(agent, policy, engines[league.of], count)
         return PolicyEngines(engines, agent.subsets, spaces)
 
     def make_learner(self, context: TrainingContext, rewriters: Any = None) -> Any:
@@ -259,8 +260,8 @@ class PolicyLearning(LearningKind):
         engine: Any = context.engine
         learners: dict[str, Any] = {}
         for policy in agent.learners:
-            setup = _own_setup(context.setup, policy)
-            own = dataclasses.replace(context, agent=agent.members[policy], engine=engine.of[policy], setup=setup)
+            member, execution = agent.members[policy], _own_execution(context.execution, policy)
+            own = dataclasses.replace(context, agent=member, engine=engine.of[policy], execution=execution)
             learners[policy] = kind_of(own.agent).make_learner(own)
         acting = self.actor(context)().of if engine.exportable else {}
         frozen = {policy: acting[policy].read_by_acting() for policy in agent.frozen if policy in acting}
@@ -270,10 +271,10 @@ class PolicyLearning(LearningKind):
             engine.of[policy].load(league.weights())
         return PolicyLearners(agent, engine, learners, leagues, names, context.count)
 
-    def check(self, agent: Any, setup: Execution) -> None:
+    def check(self, agent: Any, execution: Execution) -> None:
         for policy in agent.learners:
             member = agent.members[policy]
-            kind_of(member).check(member, setup)
+            kind_of(member).check(member, execution)
             if getattr(member.config, "actor_priorities", False):
                 raise ConfigError(
                     f"actor_priorities = True of the policy {policy!r}: actors of several policies compute no initial "
@@ -389,8 +390,8 @@ def _copied_weights(agent: PolicyAgents, policy: str, copied: Any) -> Weights:
     return renamed_weights(copied.weights(), source, names[0], policy, names[1])
 
 
-def _own_setup(setup: Execution, policy: str) -> Execution:
+def _own_execution(execution: Execution, policy: str) -> Execution:
     """With a seed, and a folder for the replay, that belong to the policy."""
-    seed = int(generator(setup.seed, f"policy {policy}").integers(2**31))
-    folder = None if setup.replay_folder is None else str(Path(setup.replay_folder) / quote(policy, safe=""))
-    return dataclasses.replace(setup, seed=seed, replay_folder=folder)
+    seed = int(generator(execution.seed, f"policy {policy}").integers(2**31))
+    folder = None if execution.replay_folder is None else str(Path(execution.replay_folder) / quote(policy, safe=""))
+    return dataclasses.replace(execution, seed=seed, replay_folder=folder)

@@ -42,7 +42,7 @@ class EpisodeLearning(LearningKind):
     }
 
     def replay(self, context: TrainingContext) -> Replay:
-        if (folder := context.setup.replay_folder) is not None:
+        if (folder := context.execution.replay_folder) is not None:
             raise ConfigError(
                 f"replay_folder = {folder!r}: {type(context.agent).__name__} keeps a batch of episodes in memory, no "
                 "replay. Leave it out."
@@ -93,14 +93,14 @@ class EvolutionStrategiesLearning(EpisodeLearning):
         "are the environment's. Wrap the environment.",
     }
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         refuse_rules(agent.config)
 
     def episode_replay(self, context: TrainingContext) -> Replay:
         return Fitness(context.count)
 
     def gradients(self, context: TrainingContext) -> GradientSource:
-        return FromReturns(context.engine, context.setup.seed, context.count)
+        return FromReturns(context.engine, context.execution.seed, context.count)
 
     def explorer(self, agent: Agent, spaces: Spaces, total: int, count: int) -> Explorer:
         if agent.acts_for(spaces.action) == "distribution":
@@ -109,7 +109,7 @@ class EvolutionStrategiesLearning(EpisodeLearning):
 
     def actor(self, context: TrainingContext, collecting: bool = True) -> Callable[[], Any]:
         if collecting:
-            return functools.partial(PerturbedActor, context.agent, context.engine.spaces, context.setup.seed)
+            return functools.partial(PerturbedActor, context.agent, context.engine.spaces, context.execution.seed)
         return super().actor(context)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
@@ -139,16 +139,16 @@ class GameLearning(EpisodeLearning):
         _, window = tokens_of(spaces.observation)
         ring = Ring(spaces, (window.context + 1) * context.count, context.count, sampled(spaces))
         view = TokenGroups(config.gamma, config.group_size, config.normalize_advantage)
-        return Buffer(ring, ColumnEpochs(), view, generator(context.setup.seed, "replay"))
+        return Buffer(ring, ColumnEpochs(), view, generator(context.execution.seed, "replay"))
 
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         size = min(config.minibatch_size or count, count)
         return _EpisodesSchedule(config.epochs * (count // size), size)
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         size = agent.config.group_size
-        if (setup.environments or self.environments) % size:
+        if (execution.environments or self.environments) % size:
             raise ConfigError(
-                f"environments = {setup.environments or self.environments}, group_size = {size}; expected whole groups "
-                f"of environments whose games begin alike, such as environments = {4 * size}."
+                f"environments = {execution.environments or self.environments}, group_size = {size}; expected whole "
+                f"groups of environments whose games begin alike, such as environments = {4 * size}."
             )

@@ -70,7 +70,7 @@ from etude.workers.ray import RayBackend
 class TrainingContext:
     """One agent, its engine and its environment, and the settings of their run.
 
-    environment: as `Run` takes it. setup: with the number of environments filled in. data: recorded episodes and their
+    environment: as `Run` takes it. execution: with the number of environments. data: recorded episodes and their
     shares, for the kinds that use them. terms: those that terms of a loss read, by the term's name.
     group: the processes that train the run, where there are several.
     """
@@ -78,7 +78,7 @@ class TrainingContext:
     agent: Agent
     engine: Engine
     environment: Any
-    setup: Execution
+    execution: Execution
     data: Sources | None = None
     terms: dict[str, RecordedData] = field(default_factory=dict)
     group: ProcessGroup | None = None
@@ -86,8 +86,8 @@ class TrainingContext:
     @property
     def count(self) -> int:
         """The number of environments."""
-        assert self.setup.environments is not None
-        return self.setup.environments
+        assert self.execution.environments is not None
+        return self.execution.environments
 
     @property
     def team(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class TrainingContext:
     @property
     def run_seed(self) -> RunSeed:
         """What the seeds of episodes and of exploration are derived from."""
-        config, seed = self.agent.config, self.setup.seed
+        config, seed = self.agent.config, self.execution.seed
         return GroupSeeds(seed, config.group_size) if isinstance(config, GamesConfig) else seed
 
     @property
@@ -151,7 +151,7 @@ def replay_for(context: TrainingContext, capacity: int, make: Callable[[BufferRe
         buffers[SAMPLER], shares[SAMPLER] = make(collected), data.online
     if len(buffers) == 1:
         return next(iter(buffers.values()))
-    return MixedReplay(buffers, shares, generator(context.setup.seed, "mixture"), SAMPLER if data.online else None)
+    return MixedReplay(buffers, shares, generator(context.execution.seed, "mixture"), SAMPLER if data.online else None)
 
 
 def store_recorded(learner: Learner, context: TrainingContext) -> None:
@@ -171,7 +171,7 @@ def recorded_buffer(context: TrainingContext, data: RecordedData, stream: str) -
     generator that samples are drawn with."""
     # One row more than there are: a ring that is full forgets where its oldest episode began.
     ring, view = Ring(context.engine.spaces, len(data) + 1), OneStep(context.agent.config.gamma)
-    buffer = Buffer(ring, Uniform(), view, generator(context.setup.seed, stream), fixed=True)
+    buffer = Buffer(ring, Uniform(), view, generator(context.execution.seed, stream), fixed=True)
     if (steps := data.steps()) is not None:
         buffer.add(steps)
     return buffer
@@ -231,7 +231,7 @@ class LearningKind:
     adjusts: ClassVar[tuple[str, ...]] = ()
     refuses: ClassVar[Mapping[str, str]] = {}
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         """Raise ConfigError where a run of this kind cannot be carried out like this."""
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
@@ -240,11 +240,13 @@ class LearningKind:
 
     # -- what learning is made of --------------------------------------------------------------------------------------
 
-    def make_engine(self, agent: Agent, spaces: Spaces, setup: Execution, replicas: Replicas | None = None) -> Engine:
+    def make_engine(
+        self, agent: Agent, spaces: Spaces, execution: Execution, replicas: Replicas | None = None
+    ) -> Engine:
         """What evaluates and trains the agent. replicas: the devices, where they are several."""
         return engines.create(
-            setup.engine, agent, spaces, seed=setup.seed, device=replicas or setup.device, compiled=setup.compiled,
-            busy=Busy(setup.workers, setup.workers if setup.overlap else 0),
+            execution.engine, agent, spaces, seed=execution.seed, device=replicas or execution.device,
+            compiled=execution.compiled, busy=Busy(execution.workers, execution.workers if execution.overlap else 0),
         )  # fmt: skip
 
     def replay(self, context: TrainingContext) -> Replay:
@@ -274,7 +276,8 @@ class LearningKind:
         buffers = {name: recorded_buffer(context, data, f"recorded {name}") for name, data in context.terms.items()}
         learner = Learner(
             agent, engine, replay, schedule_for(config), self.gradients(context),
-            functools.partial(self._read_by_acting, context), example_bytes(self, context), count, context.setup.seed,
+            functools.partial(self._read_by_acting, context), example_bytes(self, context), count,
+            context.execution.seed,
             RecordedTerms(buffers, {name: context.agent.recorded[name].batch_size for name in buffers}),
             Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
             self.whole_rollouts, self.steps_environments, rewriters,
@@ -316,49 +319,49 @@ class LearningKind:
 
     def _own_rollout(self, context: TrainingContext, explorer: Explorer, indices: range) -> Any:
         """Collects from the environments with these indices, those of this process."""
-        engine, setup, recorded = context.engine, context.setup, context.agent.state_recorded
+        engine, execution, recorded = context.engine, context.execution, context.agent.state_recorded
         seed: Any = context.run_seed
         priorities = context.actor_priorities
         if (functional := compiled_environment(self, context, explorer)) is not None:
             from etude.training.compiled import CompiledEnvironments, CompiledRollout  # brings JAX
 
             own: Any = engine
-            compiled = CompiledEnvironments(own, functional, explorer, seed, indices, setup.keep_info, recorded)
+            compiled = CompiledEnvironments(own, functional, explorer, seed, indices, execution.keep_info, recorded)
             return CompiledRollout(own, compiled, explorer, seed)
         acting_here: Any = Perturbed(engine) if engine.layout.noisy else engine
         make_actor = self.actor(context)
         if isinstance(explorer, AdjustedExplorer):
             acting_here = FollowingActor(acting_here, explorer.follow)
             make_actor = functools.partial(FollowingActor.made, make_actor, explorer.follow)
-        if setup.workers == 0:
+        if execution.workers == 0:
             actor = make_actor() if engine.exportable else acting_here
-            if (clients := clients_of(context.environment)) is not None and not setup.keep_info:
+            if (clients := clients_of(context.environment)) is not None and not execution.keep_info:
                 from etude.serving.rollout import ClientRollout  # brings asyncio, which no other run needs
 
                 return ClientRollout(clients, engine.spaces, len(indices), actor, explorer, seed, priorities, recorded)
             make = environment_maker(self, context)
             return InProcess(make(np.array(indices)), actor, explorer, seed, priorities, recorded)
         make = environment_maker(self, context)
-        if setup.overlap and not engine.exportable:
+        if execution.overlap and not engine.exportable:
             raise ConfigError(
                 "overlap=True needs a policy that NumPy can compute in the workers; convolutions and modules of your "
                 "own act in this process, in step with the workers. Leave overlap off."
             )
-        if setup.overlap and "overlap" in self.refuses:
+        if execution.overlap and "overlap" in self.refuses:
             raise ConfigError(self.refuses["overlap"].format(agent=type(context.agent).__name__))
-        if setup.ray is not None and not engine.exportable:
+        if execution.ray is not None and not engine.exportable:
             raise ConfigError(
-                f"ray = {setup.ray!r} needs a policy that NumPy can compute in the actors; convolutions and modules of "
-                "your own act in this process. Leave ray out: workers are then processes of this machine."
+                f"ray = {execution.ray!r} needs a policy that NumPy can compute in the actors; convolutions and "
+                "modules of your own act in this process. Leave ray out: workers are then processes of this machine."
             )
-        buffer = buffer_size(engine.spaces, len(indices), setup.workers)
-        backend = backend_for(setup)
+        buffer = buffer_size(engine.spaces, len(indices), execution.workers)
         options = PoolOptions(
-            overlap=setup.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded, backend=backend
-        )
+            overlap=execution.overlap, buffer=buffer, actor_priorities=priorities, state_recorded=recorded,
+            backend=backend_for(execution),
+        )  # fmt: skip
         if engine.exportable:
-            return Pool(make, make_actor, explorer, seed, indices, setup.workers, options)
-        return LockstepPool(make, acting_here, explorer, seed, indices, setup.workers, options)
+            return Pool(make, make_actor, explorer, seed, indices, execution.workers, options)
+        return LockstepPool(make, acting_here, explorer, seed, indices, execution.workers, options)
 
 
 def _described_explorer(agent: Agent, action: Space, total: int, count: int, log_prob: bool) -> Explorer:
@@ -411,14 +414,14 @@ def example_bytes(kind: LearningKind, context: TrainingContext) -> int:
 def compiled_environment(kind: LearningKind, context: TrainingContext, explorer: Explorer) -> Any:
     """The functional environment whose steps a compiled program is to collect; None where none was asked for.
     ConfigError where it cannot."""
-    engine, setup, name = context.engine, context.setup, name_of(context.environment)
-    if setup.vectorization != "compiled":
+    engine, execution, name = context.engine, context.execution, name_of(context.environment)
+    if execution.vectorization != "compiled":
         return None
     functional = functional_of(context.environment)
     reasons = {
         f"{name} is no class derived from FunctionalEnvironment, or is wrapped": functional is None,
         f"engine = {engine.name!r}, not jax": engine.name != "jax",
-        "it is for one process and one device": bool(setup.workers or setup.devices) or context.group is not None,
+        "it is for one process and one device": execution.workers or execution.devices or context.group is not None,
         f"{type(context.agent).__name__} learns from {kind.name}": not kind.compiles,
         "actors compute priorities: set actor_priorities = False": context.actor_priorities,
         f"it cannot call {explorer!r}": not isinstance(explorer, Sample | EpsilonGreedy | GaussianNoise)
@@ -432,7 +435,7 @@ def compiled_environment(kind: LearningKind, context: TrainingContext, explorer:
 def vectorization_for(kind: LearningKind, context: TrainingContext) -> Vectorization:
     """How environments are stepped: "loop" or "native". Decided for all of them: a worker would decide for its own
     part."""
-    wanted = context.setup.vectorization
+    wanted = context.execution.vectorization
     if kind.one_by_one and wanted == "auto":
         wanted = "loop"
     found = choose_vectorization(context.environment, context.count, wanted)
@@ -453,7 +456,7 @@ def environment_maker(kind: LearningKind, context: TrainingContext) -> Callable[
         context.environment,
         run_seed=context.run_seed,
         vectorization=vectorization_for(kind, context),
-        keep_info=context.setup.keep_info,
+        keep_info=context.execution.keep_info,
     )
 
 
@@ -504,6 +507,6 @@ def check_shared_replay(kind: LearningKind, agent: Agent) -> None:
         )
 
 
-def backend_for(setup: Execution) -> ProcessBackend:
+def backend_for(execution: Execution) -> ProcessBackend:
     """Where the workers of a run are."""
-    return ProcessBackend() if setup.ray is None else RayBackend(setup.ray, setup.workers)
+    return ProcessBackend() if execution.ray is None else RayBackend(execution.ray, execution.workers)

@@ -74,10 +74,10 @@ class OfflineLearning(LearningKind):
 
     def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
         """One buffer of the replay."""
-        setup = context.setup
-        folder = request.folder(setup.replay_folder)
+        execution = context.execution
+        folder = request.folder(execution.replay_folder)
         ring = Ring(context.engine.spaces, request.capacity, extras=self.extras(context), folder=folder)
-        view, rng = self.view(context), generator(setup.seed, request.stream("replay"))
+        view, rng = self.view(context), generator(execution.seed, request.stream("replay"))
         return Buffer(ring, self.selector(context.agent.config), view, rng, request.recorded)
 
     def selector(self, config: Any) -> Selector:
@@ -97,8 +97,8 @@ class OfflineLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return _OfflineSchedule(config.gradient_steps, config.batch_size)
 
-    def check(self, agent: Agent, setup: Execution) -> None:
-        if setup.workers or setup.overlap or setup.environments not in (None, 1):
+    def check(self, agent: Agent, execution: Execution) -> None:
+        if execution.workers or execution.overlap or execution.environments not in (None, 1):
             raise ConfigError(
                 f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "
                 "overlap and environments."
@@ -166,15 +166,15 @@ class OffPolicyLearning(LearningKind):
 
     def buffer(self, context: TrainingContext, request: BufferRequest) -> Buffer:
         """One buffer of the replay."""
-        setup, spaces = context.setup, context.engine.spaces
+        execution, spaces = context.execution, context.engine.spaces
         stack = frame_stack_of(context.environment)
         ring = Ring(
             spaces, request.capacity, request.environments, self.extras(context),
             stack if has_stacks(zeros(spaces.observation), stack) else 1, reward_shape=context.team,
-            folder=request.folder(setup.replay_folder),
+            folder=request.folder(execution.replay_folder),
         )  # fmt: skip
         view = self.goals(self.view(context), context, request.stream("hindsight"))
-        selector, rng = self.selector(context.agent.config, ring), generator(setup.seed, request.stream("replay"))
+        selector, rng = self.selector(context.agent.config, ring), generator(execution.seed, request.stream("replay"))
         return Buffer(ring, selector, view, rng, request.recorded)
 
     def goals(self, view: Any, context: TrainingContext, stream: str) -> View:
@@ -195,7 +195,7 @@ class OffPolicyLearning(LearningKind):
             )
         require_goals(context.engine.spaces.observation)
         share = config.hindsight_goals / (config.hindsight_goals + 1)
-        rng = generator(context.setup.seed, stream)
+        rng = generator(context.execution.seed, stream)
         outcome = GoalOutcome(context.environment)
         return Hindsight(view, outcome, rng, config.hindsight, share, functools.partial(_warn, outcome.name))
 
@@ -218,7 +218,7 @@ class OffPolicyLearning(LearningKind):
     def update_schedule(self, config: Any, count: int) -> UpdateSchedule:
         return _OffPolicySchedule(config, count)
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         config = agent.config
         least = max(values_reached(config, "batch_size")) * config.example_length
         window = min(values_reached(config, "buffer_size"))
@@ -253,9 +253,9 @@ class NewTransitionLearning(OffPolicyLearning):
             )
         return super().for_data(agent, data)
 
-    def check(self, agent: Agent, setup: Execution) -> None:
-        super().check(agent, setup)
-        if setup.strategy is not None or setup.devices not in (None, 1):
+    def check(self, agent: Agent, execution: Execution) -> None:
+        super().check(agent, execution)
+        if execution.strategy is not None or execution.devices not in (None, 1):
             raise ConfigError(
                 f"{type(agent).__name__} learns from one step after the other, on one device. Leave devices and "
                 "strategy out; workers= collects in several processes."

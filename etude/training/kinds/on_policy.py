@@ -75,7 +75,7 @@ class OnPolicyLearning(LearningKind):
 
     def replay(self, context: TrainingContext) -> Replay:
         view, selector = self.view(context), self.selector(context.agent.config)
-        return Buffer(self._ring(context), selector, view, generator(context.setup.seed, "replay"))
+        return Buffer(self._ring(context), selector, view, generator(context.execution.seed, "replay"))
 
     def _ring(self, context: TrainingContext) -> Ring:
         """Holds one rollout, the longest that rules make of it."""
@@ -83,7 +83,7 @@ class OnPolicyLearning(LearningKind):
         extras = sampled(engine.spaces, context.team) if self.log_prob else {}
         if engine.state_size and context.agent.state_recorded:
             extras = {**extras, RECURRENT_STATE: ((engine.state_size,), np.dtype(np.float32))}
-        longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.setup.replay_folder
+        longest, folder = max(values_reached(context.agent.config, "rollout_length")), context.execution.replay_folder
         return Ring(engine.spaces, longest * count, count, extras, reward_shape=context.team, folder=folder)
 
     def selector(self, config: Any) -> Selector:
@@ -103,10 +103,10 @@ class OnPolicyLearning(LearningKind):
 
         return learned
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         config = agent.config
         lengths = values_reached(config, "rollout_length")
-        if len(lengths) > 1 and setup.overlap:
+        if len(lengths) > 1 and execution.overlap:
             raise ConfigError(
                 f"{type(config).__name__}: adapt changes rollout_length, and overlap = True collects the next rollout "
                 "before its length is known. Leave one of them out."
@@ -240,7 +240,7 @@ class AsyncGradientLearning(LearningKind):
         "auto, or use loop."
     }
 
-    def check(self, agent: Agent, setup: Execution) -> None:
+    def check(self, agent: Agent, execution: Execution) -> None:
         refuse_rules(agent.config)
 
     def replay(self, context: TrainingContext) -> Replay:
@@ -253,9 +253,9 @@ class AsyncGradientLearning(LearningKind):
         return FromRollouts(context.engine)
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
-        agent, engine, setup = context.agent, context.engine, context.setup
+        agent, engine, execution = context.agent, context.engine, context.execution
         make, name, built = environment_maker(self, context), type(agent).__name__, engine.layout.agent
-        if setup.overlap:
+        if execution.overlap:
             raise ConfigError(
                 f"{name}'s environments are always at their next rollouts while gradients are applied. Leave "
                 "overlap off."
@@ -271,15 +271,15 @@ class AsyncGradientLearning(LearningKind):
                 "gradient step; each environment differentiates all losses by itself. Use an agent without `noise`, "
                 "`batch_noise`, `trust_regions` and `trained_every`."
             )
-        make_actor, count = _MakeActorLearner(agent, engine.spaces, engine.name, setup.compiled), context.count
-        seed, length = setup.seed, agent.config.rollout_length
+        make_actor, count = _MakeActorLearner(agent, engine.spaces, engine.name, execution.compiled), context.count
+        seed, length = execution.seed, agent.config.rollout_length
         found: Any  # a rollout that collects no episodes
-        if setup.workers == 0:
+        if execution.workers == 0:
             found = LocalActorLearners(make(np.arange(count)), make_actor(), explorer, seed, length)
         else:
-            weights, options = engine.weights(), PoolOptions(backend=backend_for(setup))
+            weights, options = engine.weights(), PoolOptions(backend=backend_for(execution))
             found = RemoteActorLearners(
-                make, make_actor.in_worker, explorer, seed, length, weights, count, setup.workers, options
+                make, make_actor.in_worker, explorer, seed, length, weights, count, execution.workers, options
             )
         return found
 

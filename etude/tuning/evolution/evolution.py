@@ -275,7 +275,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
         elif length > 1:
             observation = trees.flat(observation)
         return ActivationSample(observation, batch)
-    seed = run.setup.seed + SAMPLE
+    seed = run.execution.seed + SAMPLE
     environments = make_environments(run.environment, np.arange(ENVIRONMENTS), run_seed=seed)
     rollout = InProcess(environments, actor, run.exploring(ENVIRONMENTS), seed)
     try:

@@ -350,7 +350,7 @@ class ParallelFinder:
                 )
             made = run.described().learning(replace(run.agent.config, **changes), run.agent)
             made = made.with_execution(  # on one device, without a replay's folder
-                replay_folder=None, ray=None, devices=None, strategy=None, seed=first.setup.seed,
+                replay_folder=None, ray=None, devices=None, strategy=None, seed=first.execution.seed,
                 rewrite=copy.deepcopy(made.execution.rewrite),
             )  # fmt: skip
             candidates.append(_RunCandidate(made, values, copy.deepcopy(moments)))

@@ -152,6 +152,6 @@ def test_a_replaced_value_is_what_advantages_are_estimated_with(engine_name):
     config = dataclasses.replace(PPO_TINY, gae_lambda=0.0, normalize_reward=False, normalize_advantage=False)
     with Run(etude.variant(PPO, value=nothing)(config), "CartPole-v1", engine=engine_name, **SMALL) as run:
         run.train(48)
-        run.learner.take(run._lifecycle.collect(run.learner.collect_request(64), 48, 0)[0])
+        run.learner.take(run.collection.collect(run.learner.collect_request(64), 48, 0)[0])
         batch = run.learner.replay.sample(1, 64)
         np.testing.assert_allclose(batch.extras["advantage"], 1.0)  # the reward alone: values are 0
