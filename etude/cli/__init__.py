@@ -64,6 +64,9 @@ def main(arguments: list[str] | None = None) -> int:
     arguments: those of the command line where None; the program then ends here if threads would keep it.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # of what TensorFlow logs when it is loaded, errors alone
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed, as a daemon's: the next file that is opened would take its place
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
     try:
         code = _run(list(sys.argv[1:] if arguments is None else arguments))
         if arguments is None:
@@ -101,9 +104,10 @@ def _run(given: list[str]) -> int:
         complain(f"etude: {text}")
         return USAGE_ERROR
     except OSError as error:
-        if debug or error.errno not in (errno.EMFILE, errno.ENFILE):
+        if debug or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS):
             raise
-        complain(f"etude: {_too_few_descriptors()}")
+        few = error.errno in (errno.EMFILE, errno.ENFILE)
+        complain(f"etude: {_too_few_descriptors() if few else f'{error.strerror}: {error.filename or os.getcwd()}'}")
         return USAGE_ERROR
     except KeyboardInterrupt:
         complain("etude: interrupted.")

@@ -180,8 +180,8 @@ def plot(arguments: Sequence[str]) -> int:
     paths, options = with_names(Plot, arguments, "plot RUN...")
     if len(paths) == 1 and (episodes := episodes_of(Path(paths[0]))) is not None:
         output = options.output or Path(paths[0]).with_suffix(f".{options.format or 'png'}")
-        draw_episodes(episodes, output)
-        say(f"Drawn: {output}")
+        with drawn(output):
+            draw_episodes(episodes, output)
         return 0
     from etude.report.plots import draw_run, draw_runs
     from etude.report.series import METRICS, RETURN, compared, find_runs
@@ -199,7 +199,7 @@ def plot(arguments: Sequence[str]) -> int:
             say(f"Left out: {error}")
     alone = found[0] if len(found) == len(runs) == 1 and options.kind == "curves" else None
     output = _picture(options, alone)
-    with _drawn(output):
+    with drawn(output):
         if alone is not None:
             draw_run(runs[0], output, options.style)
         else:
@@ -264,23 +264,25 @@ def estimate(arguments: Sequence[str]) -> int:
     for note in found.notes:
         say(note)
     if options.output is not None:
-        with _drawn(options.output):
+        with drawn(options.output):
             draw_estimates(found, options.output)
     return 0
 
 
 @contextmanager
-def _drawn(output: Path) -> Iterator[None]:
-    """Says that a picture is drawn. ConfigError where it cannot be written."""
+def drawn(output: Path, option: str = "--output", quiet: bool = False) -> Iterator[None]:
+    """Says that a picture is drawn, unless quiet. ConfigError where it cannot be written, with the option that names
+    it."""
     try:
         yield
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE):
             raise
         raise ConfigError(
-            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: --output."
+            f"The picture {output} cannot be written: {error.strerror or error}. Name another file: {option}."
         ) from error
-    say(f"Drawn: {output}")
+    if not quiet:
+        say(f"Drawn: {output}")
 
 
 @dataclass(frozen=True)

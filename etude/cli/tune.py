@@ -31,6 +31,7 @@ from etude.cli.options import (
     takes,
 )
 from etude.cli.output import rows, say
+from etude.cli.runs import drawn
 from etude.cli.train import asked, data_sources
 from etude.optimizers import OPTIMIZERS
 
@@ -265,7 +266,8 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
     if found.rate is None:
         say(f"No learning rate is suggested: {found.reason}")
     if options.plot is not None:
-        finder.plot(options.plot)
+        with drawn(options.plot, "--plot", options.quiet):
+            finder.plot(options.plot)
     if found.rate is None:
         return 1
     if options.quiet:
@@ -273,7 +275,7 @@ def _find_rate(run: Any, options: Any, training: list[str]) -> int:
         return 0
     say(f"Learning rate {found.rate:.3g}: {found.reason}")
     say(f"Seen in {len(finder.losses)} updates and {len(finder.rewards)} episodes.")
-    say("" if options.plot is None else f"Drawn: {options.plot}\n")
+    say()
     rows([(shlex.join([*training, "--set.learning-rate", f"{found.rate:.3g}"]), "train with it")], indent="  ")
     return 0
 

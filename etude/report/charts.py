@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import importlib
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 from etude.base.errors import needing
-from etude.base.events import Event, Started
+from etude.base.events import Event, Finished, Started
 from etude.report.records import SAMPLES, MetricsRecorder, distributions, scalars
+
+FLUSH_SECONDS = 10.0  # flushing waits for the disk
 
 
 class TensorBoard:
@@ -23,30 +27,44 @@ class TensorBoard:
     def __init__(self, directory: str | Path, every: int = 1000):
         self.directory: Path = Path(directory)
         self._recorder = MetricsRecorder(every, distributions=True)
-        self._writer: Any = None
+        self._file: Any = None
+        self._flush_at = 0.0
 
     def __call__(self, event: Event) -> None:
-        if self._writer is None or isinstance(event, Started):
+        if self._file is None or isinstance(event, Started):
             self._open(event.step)
-        for record in self._recorder(event):
-            for tag, value in scalars(record).items():
-                self._writer.add_scalar(tag, value, record["step"])
-            for tag, values in distributions(record).items():
-                self._writer.add_histogram(tag, values, record["step"])
+        make = importlib.import_module("tensorboardX.summary")
+        for record in (records := self._recorder(event)):
+            summaries = [make.scalar(tag, value) for tag, value in scalars(record).items()]
+            summaries += [make.histogram(tag, values, bins=30) for tag, values in distributions(record).items()]
             for i, found in enumerate(record.get(SAMPLES, ())):
                 text = f"return {found['return']:g}\n\n{indent(found['text'], ' ' * 4)}"  # as it is, in Markdown
-                self._writer.add_text(f"{SAMPLES}/{i}", text, record["step"])
+                summaries.append(make.text(f"{SAMPLES}/{i}", text))
+            for summary in summaries:
+                self._write(record["step"], summary=summary)
+        if isinstance(event, Finished) or (records and time.monotonic() > self._flush_at):
+            self._file.flush()
+            self._flush_at = time.monotonic() + FLUSH_SECONDS
 
     def _open(self, step: int) -> None:
         self.close()
-        # TensorBoard hides what an interrupted session wrote after the checkpoint that this one goes on from.
-        purge = step + 1 if step else None
-        self._writer = _tensorboard_without_torch().SummaryWriter(str(self.directory), purge_step=purge, flush_secs=10)
+        self.directory.mkdir(parents=True, exist_ok=True)
+        # `SummaryWriter` has a thread, which ends where the disk is full, and a queue, which then blocks the run.
+        writer = _tensorboard_without_torch().event_file_writer.EventsWriter
+        # Names count in seconds alone: without more, a session would overwrite one that began in the same second.
+        self._file = writer(str(self.directory / "events"), f".{time.time_ns()}")
+        if step:  # TensorBoard hides what an interrupted session wrote after the checkpoint that this one goes on from
+            self._write(step + 1, session_log={"status": "START"})
+
+    def _write(self, step: int, **what: Any) -> None:
+        event = importlib.import_module("tensorboardX.proto.event_pb2").Event
+        self._file.write_event(event(step=step, wall_time=time.time(), **what))
 
     def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-            self._writer = None
+        if self._file is not None:
+            with suppress(OSError):  # a full disk, of which the call before has warned
+                self._file.close()
+            self._file = None
 
 
 def _tensorboard_without_torch() -> Any:

@@ -21,7 +21,8 @@ GONE = (errno.EIO, errno.EPIPE, errno.ENXIO)
 
 
 class Lasting:
-    """A text stream that drops what nobody can read any more, instead of raising."""
+    """A text stream that drops what nobody can read (any more), instead of raising; None: that of a program without
+    one."""
 
     def __init__(self, stream: Any):
         self._stream = stream
@@ -29,7 +30,7 @@ class Lasting:
     def write(self, text: str) -> int:
         """Write, or drop; the number of characters."""
         try:
-            return self._stream.write(text)
+            return len(text) if self._stream is None else self._stream.write(text)
         except UnicodeEncodeError as error:  # of a terminal, or a pipe, that knows few characters
             known = text.replace("±", "+-").encode(error.encoding, "replace").decode(error.encoding)
             return self._stream.write(known)
@@ -39,7 +40,8 @@ class Lasting:
     def flush(self) -> None:
         """Flush, or drop."""
         try:
-            self._stream.flush()
+            if self._stream is not None:
+                self._stream.flush()
         except OSError as error:
             _dropped(error, 0)
 

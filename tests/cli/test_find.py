@@ -55,6 +55,14 @@ def made_up(monkeypatch):
     return calls
 
 
+def test_a_picture_that_cannot_be_written_is_an_error_that_names_its_option(made_up, capsys, tmp_path):
+    assert cli.main(["find", "lr", "dqn", "CartPole-v1", "--plot", f"{tmp_path}/none/a.png"]) == 2
+    assert capsys.readouterr().err == (
+        f"etude: The picture {tmp_path}/none/a.png cannot be written: No such file or directory. Name another file: "
+        "--plot.\n"
+    )
+
+
 def test_a_rate_is_printed_with_its_reason_and_the_command_to_train_with_it(made_up, capsys, tmp_path):
     line = f"lr dqn CartPole-v1 --updates 40 --start-lr 1e-4 --end-lr 2 --set.batch-size 16 --plot {tmp_path}/a.png "
     line += "--env-arg sutton_barto_reward=True --wrapper gymnasium.wrappers:TimeAwareObservation"

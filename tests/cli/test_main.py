@@ -94,6 +94,12 @@ def test_too_few_descriptors_are_explained(number, monkeypatch, capsys):
     assert "ulimit -n" in error
 
 
+def test_a_full_disk_is_explained_without_a_traceback(monkeypatch, capsys):
+    fail_with(OSError(errno.ENOSPC, "No space left on device", "runs/results.csv"), monkeypatch)
+    assert cli.main(["doctor"]) == 2
+    assert capsys.readouterr().err == "etude: No space left on device: runs/results.csv\n"
+
+
 def test_another_error_of_the_system_keeps_its_traceback(monkeypatch):
     fail_with(OSError(errno.ENOENT, "No such file"), monkeypatch)
     with pytest.raises(OSError, match="No such file"):

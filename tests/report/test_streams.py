@@ -5,7 +5,7 @@ import pytest
 from rich.console import Console
 
 from etude.base.events import Finished, Started, Warned
-from etude.report import Progress
+from etude.report import EventLines, Progress, Table
 from etude.report.terminal import Lasting
 
 
@@ -31,6 +31,15 @@ def test_progress_goes_on_when_its_terminal_is_closed(number, terminal, monkeypa
     for event in (Started(0, {"algorithm": "dqn"}), Warned(1, "careful"), Finished(2, "steps", 1.0, {})):
         progress(event)
     progress.close()
+
+
+@pytest.mark.parametrize("reporter", [Progress, Table, EventLines])
+def test_a_program_without_streams_reports_to_nobody(reporter, monkeypatch):
+    for name in ("stdout", "stderr"):
+        monkeypatch.setattr(f"sys.{name}", None)
+    told = reporter()
+    for event in (Started(0, {"algorithm": "dqn"}), Warned(1, "careful"), Finished(2, "steps", 1.0, {})):
+        told(event)
 
 
 def test_a_full_disk_is_no_closed_terminal():
