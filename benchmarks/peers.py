@@ -15,7 +15,7 @@ from typing import Any
 from measure import Window, answer, seconds_per_call, versions
 
 MODULES = {"sb3": "stable_baselines3", "sb3_contrib": "sb3_contrib", "sbx": "sbx"}
-CLASSES = {"qr_dqn": "QRDQN", "recurrent_ppo": "RecurrentPPO"}  # of the others: the name in capitals
+CLASSES = {"qr_dqn": "QRDQN", "recurrent_ppo": "RecurrentPPO", "crossq": "CrossQ"}  # else: the name in capitals
 _DQN = {
     "learning_rate": 2.3e-3, "batch_size": 64, "buffer_size": 100_000, "learning_starts": 1_000, "gamma": 0.99,
     "target_update_interval": 10, "train_freq": 256, "gradient_steps": 128, "exploration_fraction": 0.16,
@@ -30,7 +30,8 @@ _TD3 = {
     "learning_starts": 10_000, "train_freq": 1, "gradient_steps": 1, "policy_kwargs": {"net_arch": [400, 300]},
 }  # fmt: skip
 # rl-baselines3-zoo: environment, number of environments, hyperparameters. A2C has the optimizer and the falling rate of
-# etude's preset; recurrent PPO has the zoo's settings for CartPole without velocities, and fewer units.
+# etude's preset; recurrent PPO has the zoo's settings for CartPole without velocities, and fewer units; TRPO's critic
+# takes as many steps as etude's, each on the whole rollout; ARS tries all directions in turn in one environment.
 ZOO: dict[str, tuple[str, int, dict[str, Any]]] = {
     "dqn": ("CartPole-v1", 1, {**_DQN, "policy_kwargs": {"net_arch": [256, 256]}}),
     "qr_dqn": ("CartPole-v1", 1, {**_DQN, "policy_kwargs": {"net_arch": [256, 256], "n_quantiles": 10}}),
@@ -42,6 +43,13 @@ ZOO: dict[str, tuple[str, int, dict[str, Any]]] = {
     "ddpg": ("Pendulum-v1", 1, _TD3),
     "td3": ("Pendulum-v1", 1, _TD3),
     "sac": ("Pendulum-v1", 1, {"learning_rate": 1e-3}),
+    "tqc": ("Pendulum-v1", 1, {"learning_rate": 1e-3}),
+    "crossq": ("Pendulum-v1", 1, {"policy_delay": 2, "policy_kwargs": {"net_arch": [256, 256]}}),
+    "trpo": (
+        "CartPole-v1", 2,
+        {"n_steps": 512, "batch_size": 1_024, "n_critic_updates": 40, "gae_lambda": 0.98, "cg_damping": 1e-3},
+    ),
+    "ars": ("CartPole-v1", 1, {"n_delta": 8}),
 }  # fmt: skip
 
 
@@ -64,7 +72,7 @@ def run(library: str, algorithm: str, steps: str, seed: str) -> dict:
     if algorithm in ("ddpg", "td3"):
         size = envs.action_space.shape
         settings = {**settings, "action_noise": NormalActionNoise(np.zeros(size), np.full(size, 0.1))}
-    policy = "MlpLstmPolicy" if algorithm == "recurrent_ppo" else "MlpPolicy"
+    policy = {"recurrent_ppo": "MlpLstmPolicy", "ars": "LinearPolicy"}.get(algorithm, "MlpPolicy")
     model = kind(policy, envs, seed=int(seed), device="cpu", **settings)
     model.learn(int(steps))
     trained = time.perf_counter()

@@ -25,6 +25,10 @@ TASKS = {
     "ddpg": ("Pendulum-v1", 20_000),
     "td3": ("Pendulum-v1", 20_000),
     "sac": ("Pendulum-v1", 20_000),
+    "tqc": ("Pendulum-v1", 20_000),
+    "crossq": ("Pendulum-v1", 20_000),
+    "trpo": ("CartPole-v1", 100_000),
+    "ars": ("CartPole-v1", 200_000),
     "dqn as CleanRL": ("CartPole-v1", 50_000),
     "c51 as CleanRL": ("CartPole-v1", 50_000),
     "ppo as CleanRL": ("CartPole-v1", 100_000),
@@ -41,6 +45,10 @@ AT_LEAST = {
     "ddpg": {"sb3": 1.0, "sbx": 1.0},
     "td3": {"sb3": 1.0, "sbx": 1.0},
     "sac": {"sb3": 1.5, "sbx": 1.0},
+    "tqc": {"sbx": 1.0},
+    "crossq": {"sbx": 1.0},
+    "trpo": {"sb3_contrib": 1.0},
+    "ars": {"sb3_contrib": 1.0},
     **{task: {"cleanrl": 1.0} for task in TASKS if task.endswith(" as CleanRL")},
 }
 

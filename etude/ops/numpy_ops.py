@@ -124,8 +124,9 @@ def mean(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
 
 
 def standardised(x: np.ndarray, epsilon: float) -> np.ndarray:
-    x = x - mean(x, -1, keepdims=True)
-    return x / np.sqrt(mean(np.square(x), -1, keepdims=True) + epsilon)
+    n = x.shape[-1]  # `np.mean` looks at its arguments for longer than a small layer takes
+    x = x - np.add.reduce(x, -1, keepdims=True) / n
+    return x / np.sqrt(np.add.reduce(np.square(x), -1, keepdims=True) / n + epsilon)
 
 
 def max(x: np.ndarray, axis: Any = None, keepdims: Any = False) -> np.ndarray:
