@@ -12,7 +12,6 @@ import signal
 import sys
 import tempfile
 import types
-import zlib
 from multiprocessing import forkserver
 from pathlib import Path
 from unittest import mock
@@ -66,7 +65,8 @@ def pytest_configure(config):
     )
     config.addinivalue_line("markers", "long: run with --whole alone, as `make slow` does")
     config.addinivalue_line("markers", "long_but(*ids): all cases but these, or those of these parameters, are long")
-    config.addinivalue_line("markers", "every_engine: JAX and TensorFlow both run it, not in turn")
+    config.addinivalue_line("markers", "every_engine: TensorFlow runs it too, which compiles for twice as long as JAX")
+    config.addinivalue_line("markers", "one_engine(name): of what is learned, where agents prove the gradients of all")
 
 
 def compile_fast():
@@ -164,7 +164,7 @@ def skipped_where_missing(report, error):
 
 def pytest_collection_modifyitems(config, items):
     """Compiling takes longer than computing: without --whole, other engines than torch leave out tests of engines that
-    need none, variants that do not name them, and what one of them compiles in the other's place."""
+    need none and variants that do not name them, and TensorFlow what JAX compiles in its place."""
     if config.getoption("--whole"):
         return
     engine = config.getoption("--engine")
@@ -172,12 +172,16 @@ def pytest_collection_modifyitems(config, items):
     def left_out(item):
         if item.get_closest_marker("long") or any(is_long(item, mark) for mark in item.iter_markers("long_but")):
             return True
-        if engine == "torch" or not item.path.is_relative_to(ENGINES):
+        if not item.path.is_relative_to(ENGINES):
+            return False
+        if one := item.get_closest_marker("one_engine"):
+            return engine not in one.args
+        if engine == "torch":
             return False
         on = [mark.args for mark in item.iter_markers("variant")]
         if "engine_name" not in item.fixturenames or any(engine not in names for names in on):
             return True
-        return not on and in_turn(item) not in (None, engine)
+        return engine == "tensorflow" and not on and not is_of_tensorflow(item)
 
     left = [item for item in items if left_out(item)]
     config.hook.pytest_deselected(items=left)
@@ -189,14 +193,11 @@ def is_long(item, mark):
     return not {item.callspec.id, *item.callspec.id.split("-")} & set(mark.args)
 
 
-def in_turn(item):
-    """Which of JAX and TensorFlow compiles a test of runs or of agents of one's own; None: both, where it names one of
-    them or its marks say so. What an engine computes is tested in `agents`, on both."""
-    both = ("jax", "tensorflow")
-    named = {*item.function.__code__.co_consts, *item.fixturenames} & {*both, "on_tensorflow"}
-    if item.path.parent.name == "agents" or named or item.get_closest_marker("every_engine"):
-        return None
-    return both[zlib.crc32(item.originalname.encode()) % 2]
+def is_of_tensorflow(item):
+    """Whether TensorFlow compiles a test beside JAX: of what an engine computes (`agents`), where it names TensorFlow,
+    or where its marks say so."""
+    named = {*item.function.__code__.co_consts, *item.fixturenames} & {"tensorflow", "on_tensorflow"}
+    return item.path.parent.name == "agents" or bool(named) or item.get_closest_marker("every_engine") is not None
 
 
 @pytest.hookimpl(trylast=True)

@@ -27,6 +27,7 @@ def refused(path: Path, data: bytes) -> str:
     return str(error.value)
 
 
+@pytest.mark.long_but("255")
 @pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
 def test_every_flipped_byte_is_detected(path: Path, mask: int) -> None:
     whole = path.read_bytes()

@@ -41,13 +41,13 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=name_of)
-def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch):
+def test_the_python_blocks_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     shutil.copy(ROOT / "tests" / "importing" / "models" / "a2c" / "model.zip", tmp_path)  # of Stable-Baselines3
     namespace: dict = {}
     for block in blocks(page):
         if block.language == "python" and not block.mark:
-            run(block, namespace)
+            run(block, namespace, request.config.getoption("--whole"))
 
 
 @each_page

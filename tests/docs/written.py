@@ -9,7 +9,12 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MOST, EPISODES = 600, 20  # environment steps, and episodes, that an example trains for here
+MOST, EPISODES = 600, 20  # steps, and episodes, that an example trains for here with --whole
+FEWER, FEWEST, FEWER_EPISODES = (
+    300,
+    40,
+    5,
+)  # without; the fewest on pages of algorithms, whose steps may be of gradients
 
 
 class Block(NamedTuple):
@@ -33,11 +38,13 @@ def blocks(page: Path) -> Iterator[Block]:
         yield Block(page, text.count("\n", 0, found.start()) + 1, *found.groups())
 
 
-def run(block: Block, namespace: dict) -> None:
+def run(block: Block, namespace: dict, whole: bool) -> None:
     """Run a Python block as a script, with fewer steps of training than it says."""
+    most = MOST if whole else FEWEST if block.page.parent.name == "algorithms" else FEWER
     budget = r"(\.(?:train|steps)\(\s*)(\d[\d_]*)"
-    fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), MOST)}", block.text)
-    fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), EPISODES)}", fewer)
+    fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), most)}", block.text)
+    episodes = EPISODES if whole else FEWER_EPISODES
+    fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), episodes)}", fewer)
     # Blank lines in front, so that a traceback names the line of the page.
     code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
     namespace.setdefault("__name__", "__main__")

@@ -466,32 +466,40 @@ CASES = [
 ]
 
 
+BOTH = ("jax", "tensorflow")
 # One of each kind of state that there is: it is compiled on every engine.
-EVERY_KIND = ("dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "maddpg")
+EVERY_KIND = ("dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "vdn")
+# What TensorFlow traces and compiles for longest.
+LONG_ON_TENSORFLOW = (
+    "dreamer_v3", "td_mpc2", "rlhf", "decision_transformer", "gail discrete", "maddpg", "matd3", "mappo", "qmix"
+)  # fmt: skip
 
 
 def in_turn(names: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Of these cases the first of each algorithm, with the engines that compile it: JAX or TensorFlow in turn, so that
-    two algorithms that learn from the same are on both."""
+    two algorithms that learn from the same are on both, but JAX what takes TensorFlow long."""
     firsts = {case.algorithm: case for case in reversed(CASES) if case.name in names}
     alike = sorted(firsts.values(), key=lambda case: (case.agent().learns_from, case.spaces.agents is None, case.name))
-    both = ("jax", "tensorflow")
-    return {case.name: both if case.name in EVERY_KIND else (both[i % 2],) for i, case in enumerate(alike)}
+    found = {}
+    for i, case in enumerate(alike):
+        one = "jax" if case.name in LONG_ON_TENSORFLOW else BOTH[i % 2]
+        found[case.name] = BOTH if case.name in EVERY_KIND else (one,)
+    return found
 
 
 def every_case(*kept: str) -> Any:
     """A mark: a test of every case. All but the cases that are kept are variants; where none is named, those that are
     compiled in turn."""
     names = [case.name for case in CASES]
-    marks = [parameter.marks for parameter in variants_but(kept or in_turn(names), names)]
+    marks = [parameter.marks for parameter in variants_but(dict.fromkeys(kept, BOTH) or in_turn(names), names)]
     marked = [pytest.param(case, marks=mark, id=case.name) for case, mark in zip(CASES, marks, strict=True)]
     return pytest.mark.parametrize("case", marked)
 
 
 def variants_but(kept: Any, names: Any) -> list:
-    """Parameters of a test; all but those that are kept are variants. kept: those, or the engines that each is kept
-    on."""
-    on = kept if isinstance(kept, Mapping) else dict.fromkeys(kept, ("jax", "tensorflow"))
+    """Parameters of a test; all but those that are kept are variants. kept: those, on JAX, or the engines that each is
+    kept on."""
+    on = kept if isinstance(kept, Mapping) else dict.fromkeys(kept, ("jax",))
     return [pytest.param(name, marks=pytest.mark.variant(*on.get(name, ()))) for name in names]
 
 

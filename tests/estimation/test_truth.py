@@ -24,6 +24,7 @@ def replicates(seed, replicates=REPLICATES, episodes=EPISODES):
     return mdp.truth, {n: np.array([played.estimated(n, mdp.gamma, part).mean() for part in rows]) for n in names}
 
 
+@pytest.mark.long_but("0")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 @pytest.mark.parametrize("method", UNBIASED)
 def test_estimates_without_shares_are_unbiased(method, seed):

@@ -142,6 +142,7 @@ WAYS = {"numpy": InNumpy, "onnx": InOnnx, "torch": InTorch, "served": Served}
 @pytest.mark.parametrize(
     "name, way", [(name, way) for name in CASES for way in WAYS if way != "torch" or name in IN_TORCH]
 )
+@pytest.mark.long_but("numpy", "onnx", "served", "dqn images", "ppo mixed", "recurrent_ppo stacked")
 def test_a_served_an_exported_and_an_evaluated_policy_act_alike(run_of, tmp_path, name, way):
     run = run_of(name)
     policy = WAYS[way](run, tmp_path)

@@ -130,7 +130,9 @@ def test_what_an_environment_says_late_loses_nothing(tmp_path):
     def make():
         return Later("c", "", "cc")
 
-    run = etude.Run("dqn", make, run_dir=tmp_path / "run", seed=0, learning_starts=8, engine="torch")
+    run = etude.Run(
+        "dqn", make, run_dir=tmp_path / "run", seed=0, learning_starts=8, network=etude.Mlp((4,)), engine="torch"
+    )
     with pytest.raises(EnvironmentFault, match=r"character 2 of a text, 'x' in 'ccx', is no token of"):
         run.train(500)
     run.close()
@@ -171,6 +173,7 @@ DQN = {"target_update_every": 100, "learning_starts": 200, "epsilon": etude.Line
         ("ppo", 4_000, {"learning_rate": 3e-3, "environments": 8, "rollout_length": 32}),
     ],
 )
+@pytest.mark.long_but("ppo")
 def test_algorithms_with_discrete_actions_learn_a_word_game(algorithm, steps, settings):
     def make():
         return TokenEnvironment(Wordle(TEN, list_words=True), Words(), context=16, slide=True)

@@ -95,6 +95,7 @@ def assert_same_episodes(found, wanted):
                 np.testing.assert_array_equal(one, other, err_msg=f"{name}.{path}")
 
 
+@pytest.mark.long_but("box", "jsonl")
 @each_format
 @pytest.mark.parametrize("actions", ACTIONS)
 def test_every_kind_of_space_passes_bit_for_bit(tmp_path, form, actions):
@@ -115,6 +116,7 @@ def test_workers_record_what_one_process_records(tmp_path, workers):
     assert_same_episodes(Reader(tmp_path).episodes(), kept.episodes)
 
 
+@pytest.mark.long_but("0", "2-parquet")
 @each_format
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_that_resumes_records_what_an_uninterrupted_one_does(tmp_path, form, workers):
@@ -206,6 +208,7 @@ for event in run.steps(768, save_every=256):
 """
 
 
+@pytest.mark.long_but("parquet")
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 def test_a_killed_run_leaves_shards_that_can_be_read_and_goes_on(tmp_path, form):
     kept = Kept()

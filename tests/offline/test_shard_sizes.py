@@ -35,7 +35,7 @@ def written(folder, form, lengths, max_bytes):
 @each_format
 def test_shards_end_within_five_percent_of_their_size(tmp_path, form):
     spaces, rng = SPACES["box"], np.random.default_rng(0)
-    size, episodes = {"parquet": (2**19, 100), "hdf5": (2**21, 250)}.get(form, (2**20, 80))
+    size, episodes = {"parquet": (2**19, 100), "hdf5": (2**20, 130), "jsonl": (2**20, 40)}.get(form, (2**20, 80))
     with Writer(tmp_path, form, max_bytes=size, spaces=spaces) as writer:
         for _ in range(episodes):
             noise = rng.normal(size=(501, *spaces.observation.shape)).astype(np.float32)

@@ -14,10 +14,10 @@ PARTS = [
 
 
 @pytest.mark.parametrize("page", PARTS)
-def test_the_code_of_a_page_for_ray_runs_block_after_block(page, tmp_path, monkeypatch):
+def test_the_code_of_a_page_for_ray_runs_block_after_block(page, tmp_path, monkeypatch, request):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))  # results of Tune go to ~/ray_results
     namespace: dict = {}
     for block in blocks(page):
         if block.mark == "ray":
-            run(block, namespace)
+            run(block, namespace, request.config.getoption("--whole"))

@@ -94,6 +94,7 @@ def test_asha_stops_the_worse_of_two_trials(tmp_path):
     assert results.get_best_result().metrics["timesteps_total"] == 128
 
 
+@pytest.mark.long
 def test_a_copy_of_population_based_training_learns_with_its_changed_rate(tmp_path):
     scheduler = PopulationBasedTraining(
         time_attr="timesteps_total", perturbation_interval=32, quantile_fraction=0.5, resample_probability=0.0,

@@ -81,6 +81,7 @@ REPLAYED = {
 }
 
 
+@pytest.mark.long_but("continuous", "td3")
 @pytest.mark.parametrize("case", ["ppo", "continuous", "td3"])
 def test_events_come_at_the_same_steps_with_the_same_numbers(case, tmp_path):
     given = {

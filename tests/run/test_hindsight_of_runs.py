@@ -96,6 +96,7 @@ R2D2 = {"network": Recurrent(Mlp((4,)), 4), "sequence_length": 4, "burn_in": 1}
     ("algorithm", "config", "changes"),
     [("dqn", DQNConfig, {"n_step": 3, "priority_exponent": 0.6}), ("r2d2", R2D2Config, R2D2)],
 )
+@pytest.mark.long_but("future", "dqn-DQNConfig-changes0-final", "r2d2-R2D2Config-changes1-episode")
 def test_discrete_goals_multi_step_returns_priorities_and_sequences_learn_with_hindsight(
     algorithm, config, changes, strategy
 ):

@@ -81,6 +81,9 @@ def test_a_field_that_was_a_function_may_be_given_alone():
     ("name", "environments"),
     [(name, count) for name in RUNS if name not in ("bc", "es") for count in (1, 5)] + [("es", 6)],
 )
+@pytest.mark.long_but(
+    "dqn-1", "dqn-5", "sac-5", "ppo-1", "ppo-5", "recurrent_ppo-5", "r2d2-1", "maddpg-5", "a3c-1", "es-6",
+)  # fmt: skip
 def test_a_run_goes_on_with_another_number_of_environments(name, environments):
     state, notes = state_of(name), []
     with warnings.catch_warnings(record=True):

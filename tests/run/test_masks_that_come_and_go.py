@@ -59,6 +59,10 @@ def illegal(moves):
     return sum(found), len(found)
 
 
+@pytest.mark.long_but(
+    "dqn-0-at one step", "dqn-0-by a method", "ppo-1-at some steps", "ppo-1-after every step, and not after resets",
+    "recurrent_ppo-0-at one step", "recurrent_ppo-0-after every step, and not after resets",
+)  # fmt: skip
 @pytest.mark.parametrize("name", ALONE)
 @pytest.mark.parametrize(("algorithm", "workers"), [("dqn", 0), ("ppo", 1), ("recurrent_ppo", 0)])
 def test_one_agent_never_makes_an_illegal_move(name, algorithm, workers, tmp_path):
@@ -95,6 +99,12 @@ def test_a_mask_in_an_info_goes_before_that_of_the_method():
     ("algorithm", "policies", "workers"),
     [("dqn", "each", 0), ("ppo", "shared", 0), ("mappo", "shared", 0), ("maddpg", "each", 0), ("qmix", "shared", 0)],
 )
+@pytest.mark.long_but(
+    "dqn-each-0-an agent that joins has masks", "dqn-each-0-in turns, at some",
+    "ppo-shared-0-all have masks, and one joins", "ppo-shared-0-in turns", "mappo-shared-0-teams change",
+    "mappo-shared-0-in turns, at some", "maddpg-each-0-after resets alone there is none",
+    "maddpg-each-0-at some steps", "qmix-shared-0-at some steps", "qmix-shared-0-all have masks, and one joins",
+)  # fmt: skip
 def test_several_agents_never_make_an_illegal_move(name, algorithm, policies, workers, tmp_path):
     if algorithm in ("maddpg", "qmix") and "turns" in name:
         pytest.skip("it takes simultaneous actions")

@@ -286,6 +286,7 @@ def wrong(observation, rng):
         (lambda observation, rng: None, "returned None for agent 'switch'"),
     ],
 )
+@pytest.mark.long_but("0", "wrong")
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_rule_that_fails_ends_the_run_with_its_name_and_the_run_is_saved(rule, message, workers, tmp_path):
     def late(observation, rng, calls=[]):  # noqa: B006  (counts)

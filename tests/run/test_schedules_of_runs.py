@@ -52,6 +52,7 @@ def cart():
     (100, FALLING, 0.005), (400, FALLING, 0.005), (250, FALLING, 0.005), (100, Linear(1e-2, 0.0, 0.5), 0.0025),
     (100, Linear(1e-2, 0.0, steps=20), 0.001), (100, Linear.through([(0, 0.0), (10, 1e-2), (20, 0.0)]), 0.001),
 ])  # fmt: skip
+@pytest.mark.long_but("bc", "cql-250-rate2-0.005")
 @pytest.mark.parametrize("algorithm", ["bc", "cql"])
 def test_a_schedule_on_recorded_data_has_the_mean_over_the_run_that_it_describes(
     algorithm, steps, rate, expected, cart

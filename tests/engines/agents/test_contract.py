@@ -178,6 +178,7 @@ def test_a_delayed_loss_is_trained_and_told_only_when_it_is_due(engine_name):
     assert not np.array_equal(start["critic.dense0.weight"], between["critic.dense0.weight"])
 
 
+@pytest.mark.variant("jax")
 def test_what_a_delayed_loss_tells_is_the_mean_over_the_gradient_steps_at_which_it_is_due(engine_name):
     case = next(case for case in CASES if case.name == "td3")
     hyper = case.hyper(policy_delay=2, learning_rate=0.0)

@@ -23,6 +23,8 @@ from etude.losses.distributions import Categorical
 from etude.offline import Dataset
 from etude.training.description import Execution
 
+pytestmark = pytest.mark.variant("jax")  # TensorFlow: with --whole
+
 EXPECTED = json.loads((Path(__file__).parent / "parity.json").read_text())
 CONFIG = FQEConfig(network=NARROW, v_min=-5.0, v_max=5.0)
 

@@ -15,6 +15,8 @@ from etude.base.spaces import Discrete, Spaces
 from etude.optimizers import SGD
 from etude.training.assembly.agents import multi_agent_for
 
+pytestmark = pytest.mark.variant("jax")  # TensorFlow: with --whole
+
 SPACES = Spaces(VECTOR, Discrete(3))
 
 

@@ -5,12 +5,12 @@ import dataclasses
 import numpy as np
 import pytest
 from batches import random_batches
-from cases import CASES
+from cases import BOTH, CASES, variants_but
 
 from etude import engines
 
 
-@pytest.mark.parametrize("name", ["dqn", "td3", "a2c box"])
+@pytest.mark.parametrize("name", variants_but({"dqn": BOTH, "td3": ("jax",)}, ["dqn", "td3", "a2c box"]))
 def test_the_norms_of_layers_make_up_that_of_the_loss(name, engine_name):
     case = next(case for case in CASES if case.name == name)
     config = dataclasses.replace(case.config, layer_gradient_norms=True, max_gradient_norm=0.5)

@@ -13,6 +13,8 @@ from etude.base.spaces import Discrete, Spaces, zeros
 from etude.engines.numpy import NumpyEngine
 from etude.explore import EpsilonGreedy, Greedy
 
+pytestmark = pytest.mark.variant("jax")  # TensorFlow: with --whole
+
 SPACES, FLAT = Spaces(MASKED, Discrete(3)), Mlp(())
 VALUES = np.float32([-1e9, -2e9, -3e9])  # of the three actions, wherever one is
 ALLOWED = np.int8([[0, 1, 1], [1, 1, 1], [0, 0, 1]])

@@ -207,6 +207,7 @@ def test_an_engine_goes_on_from_a_saved_state_bit_for_bit_and_refuses_one_of_ano
             again.check_state(Stored(wrong, "engine"))
 
 
+@pytest.mark.variant("jax")
 @pytest.mark.parametrize("optimizer", [RMSProp(centered=True), SGD(0.9)], ids=["rmsprop", "sgd"])
 def test_a_run_goes_on_from_its_file_with_its_optimizer(engine_name, optimizer, tmp_path):
     config = dataclasses.replace(DQN_TINY, optimizer=optimizer, learning_rate=1e-2, epsilon=0.1)
@@ -221,6 +222,7 @@ def test_a_run_goes_on_from_its_file_with_its_optimizer(engine_name, optimizer, 
             assert differences(rest.state(), whole.state()) == []
 
 
+@pytest.mark.variant("jax")
 def test_losses_that_are_trained_less_often_count_their_own_updates(engine_name):
     """Adam corrects by the number of a loss's own updates: the first one of the actor, at the second gradient step,
     moves each weight by the rate."""

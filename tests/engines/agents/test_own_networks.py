@@ -117,6 +117,7 @@ def with_dropout_and_statistics(engine_name):
     return make
 
 
+@pytest.mark.variant("jax")
 def test_a_keras_model_whose_call_takes_no_training_has_layers_in_the_mode_of_the_loss(engine_name, tmp_path):
     """Of Keras on each engine, torch among them; in this process alone, where Keras is on the engine."""
     with pytest.MonkeyPatch.context() as patch:

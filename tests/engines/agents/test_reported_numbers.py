@@ -197,7 +197,7 @@ def slowly(name, weights, hyper, batches, layout):
     return found
 
 
-@pytest.mark.parametrize("name", variants_but(("ppo, several", "matd3"), SEVERAL))
+@pytest.mark.parametrize("name", variants_but({"ppo, several": ("tensorflow",), "matd3": ("jax",)}, SEVERAL))
 def test_minibatches_without_an_active_agent_of_a_policy_are_left_out_of_the_means(name, engine_name):
     """Also where delayed losses are due in some of them alone."""
     case = CASE[name]

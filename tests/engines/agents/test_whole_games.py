@@ -15,6 +15,8 @@ from etude.base.spaces import Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
 from etude.explore import Sample
 
+pytestmark = pytest.mark.variant("jax")  # TensorFlow: with --whole
+
 SPEC = Transformer(2, 16, 2, 24, 73)
 
 

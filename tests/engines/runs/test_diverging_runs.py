@@ -3,7 +3,6 @@
 import gymnasium as gym
 import numpy as np
 import pytest
-from cases import variants_but
 
 from etude import Mlp, Run
 from etude.algorithms import DQNConfig, PPOConfig
@@ -19,18 +18,19 @@ def warnings_of(engine, algorithm, config, steps, env="CartPole-v1"):
         return [event.message for event in run.steps(steps) if isinstance(event, Warned)]
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_ppo_with_a_learning_rate_of_a_million_warns_of_its_weights_once(engine_name):
     found = warnings_of(engine_name, "ppo", PPOConfig(**PPO, learning_rate=1e6), 2_048)
     assert sum("has grown to" in message and "lower learning_rate" in message for message in found) == 1
 
 
+@pytest.mark.one_engine("jax")
 def test_dqn_whose_network_diverges_warns_of_its_weights_once(engine_name):
     found = warnings_of(engine_name, "dqn", DQNConfig(**DQN, learning_rate=100.0), 600)
     assert sum("The weight q." in message and "has grown to" in message for message in found) == 1
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 @pytest.mark.parametrize(("algorithm", "config"), [("ppo", PPOConfig(**PPO)), ("dqn", DQNConfig(**DQN))])
 def test_a_healthy_short_run_does_not_warn(algorithm, config, engine_name):
     assert warnings_of(engine_name, algorithm, config, 1_024) == []
@@ -66,7 +66,8 @@ class Costly(gym.Env):
         return {"observation": np.ones(1, np.float32), "action_mask": np.int8([1, 1, 0])}
 
 
-@pytest.mark.parametrize("double", variants_but((True,), (True, False)))
+@pytest.mark.one_engine("jax")
+@pytest.mark.parametrize("double", (True, False))
 def test_dqn_learns_from_rewards_of_minus_a_thousand_million(double, engine_name):
     config = DQNConfig(
         **{**DQN, "network": Mlp(())},

@@ -28,7 +28,9 @@ MARKED = [page for page in PAGES if any(block.mark for block in blocks(page))]
 
 
 @pytest.mark.parametrize("page", MARKED, ids=lambda page: page.name)
-def test_the_code_of_a_page_for_one_engine_runs_on_it_block_after_block(page, engine_name, tmp_path, monkeypatch):
+def test_the_code_of_a_page_for_one_engine_runs_on_it_block_after_block(
+    page, engine_name, tmp_path, monkeypatch, request
+):
     mine = [block for block in blocks(page) if block.mark == engine_name]
     if not mine:
         pytest.skip(f"has none for {engine_name}")
@@ -38,7 +40,7 @@ def test_the_code_of_a_page_for_one_engine_runs_on_it_block_after_block(page, en
     namespace: dict = {}
     for block in mine:
         namespace.pop("run", None)
-        run(block, namespace)
+        run(block, namespace, request.config.getoption("--whole"))
         if "run" in namespace:
             assert namespace["run"].engine.name == engine_name
             assert len(block.text.strip().splitlines()) <= 18  # a network of one's own is a few lines

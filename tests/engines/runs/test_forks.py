@@ -149,7 +149,13 @@ print(os.environ.get("KERAS_BACKEND"), "keras" in sys.modules)
 """
 
 
-@pytest.mark.parametrize("set_by_user", ["numpy", pytest.param(None, marks=pytest.mark.variant("jax"))])
+SET = [
+    pytest.param("numpy", marks=pytest.mark.one_engine("tensorflow")),
+    pytest.param(None, marks=pytest.mark.variant("jax")),
+]
+
+
+@pytest.mark.parametrize("set_by_user", SET)
 def test_what_a_user_set_of_keras_stays(engine_name, set_by_user, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
     environment |= {} if set_by_user is None else {"KERAS_BACKEND": set_by_user}

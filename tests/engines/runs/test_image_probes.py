@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import numpy as np
 import pytest
-from cases import variants_but
+from cases import BOTH, variants_but
 
 import etude
 from etude import Conv
@@ -66,7 +66,7 @@ def recorded(count: int = 400) -> Dataset:
 
 
 @pytest.mark.long_but("sac")
-@pytest.mark.parametrize("name", variants_but(("sac",), CONFIGS))
+@pytest.mark.parametrize("name", variants_but({"sac": BOTH}, CONFIGS))
 def test_the_best_action_for_each_image_is_found(name, engine_name):
     data = {"data": recorded()} if name == "cql" else {"environments": 4}
     with etude.Run(name, BrightHalf, config=CONFIGS[name], engine=engine_name, seed=1, **data) as run:

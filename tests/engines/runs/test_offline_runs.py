@@ -8,7 +8,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from batches import random_batches
-from cases import BOX2, VECTOR, Case, variants_but
+from cases import BOX2, VECTOR, Case
 from run_cases import differences, measured
 
 import etude
@@ -93,13 +93,14 @@ def probabilities(run):
     return np.exp(logits - logits.max()) / np.exp(logits - logits.max()).sum()
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_cloning_copies_how_often_each_action_was_taken(engine_name):
     run, _ = trained("bc", BCConfig(**SMALL), skewed(), engine_name)
     np.testing.assert_allclose(probabilities(run), [0.75, 0.25, 0, 0], atol=0.04)
 
 
-@pytest.mark.parametrize("squared", variants_but((False,), (False, True)))
+@pytest.mark.one_engine("jax")
+@pytest.mark.parametrize("squared", (False, True))
 def test_cloning_finds_the_mean_of_box_actions(engine_name, squared):
     data = near(0.3, 0.2)
     run, _ = trained("bc", BCConfig(**SMALL, squared_error=squared), data, engine_name, continuous=True)
@@ -110,7 +111,7 @@ def test_cloning_finds_the_mean_of_box_actions(engine_name, squared):
         assert np.exp(output.log_std[0, 0]) == pytest.approx(actions.std(), rel=0.15)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_without_conservatism_an_action_never_taken_is_overestimated_and_with_it_the_best_recorded_one_is_found(
     engine_name,
 ):
@@ -128,7 +129,7 @@ def test_without_conservatism_an_action_never_taken_is_overestimated_and_with_it
     assert chosen[0.2].argmax() == 1
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
     """With gamma 0 and shares p of the actions, values minimise sum p (r - Q)**2 / 2 + w (logsumexp Q - sum p Q), for
     errors below 1, where the Huber loss is quadratic: p (Q - r) + w (softmax Q - p) = 0."""
@@ -142,7 +143,7 @@ def test_the_conservative_values_are_those_that_balance_the_gap(engine_name):
     assert last.metrics["gap"] == pytest.approx(np.log(np.exp(q).sum()) - share @ q, abs=0.05)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_a_learned_weight_brings_the_gap_to_what_is_wanted(engine_name):
     config = CQLConfig(**SMALL, target_gap=1.0, cql_alpha=0.1, tau=0.1)
     _, last = trained("cql", config, skewed(), engine_name, 1_000)
@@ -150,7 +151,7 @@ def test_a_learned_weight_brings_the_gap_to_what_is_wanted(engine_name):
     assert last.metrics["cql_alpha"] > 0
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_name):
     values = {}
     for cql_alpha in (0.0, 5.0):
@@ -162,7 +163,7 @@ def test_conservative_critics_of_box_actions_prefer_what_was_recorded(engine_nam
 
 
 @pytest.mark.long_but("0.9")
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 @pytest.mark.parametrize("expectile", [0.5, 0.9])
 def test_the_value_of_implicit_q_learning_is_the_expectile_of_the_recorded_actions(engine_name, expectile):
     """V = m + g V with m the expectile of the rewards 1 (three of four) and 2: at 0.5 their mean 1.25, at 0.9 the m
@@ -173,14 +174,14 @@ def test_the_value_of_implicit_q_learning_is_the_expectile_of_the_recorded_actio
     assert probabilities(run).argmax() == 1
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_implicit_q_learning_moves_box_actions_to_the_better_ones(engine_name):
     config = IQLConfig(**SMALL, expectile=0.8, beta=5.0, tau=0.1)
     run, _ = trained("iql", config, near(0.0, 0.3), engine_name, 800, continuous=True)
     assert run.engine.act(HERE).mode()[0, 0] == pytest.approx(0.25, abs=0.12)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_advantage_weighted_actor_critic_moves_box_actions_to_the_better_ones_and_with_beta_0_clones(engine_name):
     found = {}
     for beta in (0.0, 5.0):
@@ -220,7 +221,7 @@ def test_critics_of_edac_have_gradients_that_differ_where_diversity_weighs(engin
     assert similarity[30.0] < -0.4 < 0.0 < similarity[0.0]  # a mean over 100 steps; it cannot fall below -4 / 3
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_marwil_weighs_actions_by_their_advantage_and_with_beta_0_clones(engine_name):
     """With gamma 0 the advantages are 1 - 1.25 and 2 - 1.25, of typical size sqrt(0.1875); the share of action 1 is
     0.25 exp(0.75 / c) / (0.25 exp(0.75 / c) + 0.75 exp(-0.25 / c)) = 0.7704."""
@@ -229,14 +230,14 @@ def test_marwil_weighs_actions_by_their_advantage_and_with_beta_0_clones(engine_
         assert probabilities(run)[1] == pytest.approx(share, abs=0.05)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_marwil_bootstraps_from_the_end_of_a_truncated_episode(engine_name):
     """Every episode is truncated: with the value of what followed, V = 1.25 / (1 - g). Without it, less."""
     run, _ = trained("marwil", MARWILConfig(**SMALL), skewed(), engine_name, 1_000)
     assert run.engine.value(HERE)[0] == pytest.approx(2.5, abs=0.12)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_td3_bc_stays_near_the_data_where_values_count_little_and_improves_where_they_count_more(engine_name):
     found = {}
     for alpha in (0.0, 2.5):

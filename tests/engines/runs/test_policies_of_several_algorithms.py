@@ -53,7 +53,7 @@ def found_values(run, env):
 
 
 @pytest.mark.long_but("4000")
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 @pytest.mark.parametrize(
     ("env", "policies", "steps"),
     [
@@ -66,7 +66,7 @@ def test_each_policy_learns_what_its_own_agents_earn(env, policies, steps, engin
     assert found_values(run, env) == pytest.approx(env.values(GAMMA), rel=0.1)
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_policies_of_different_algorithms_learn_to_act_together(engine_name):
     run = trained({"ann": PPO(PPO_CONFIG), "bob": DQN(DQN_CONFIG)}, Meeting, engine_name, 1_500)
     assert run.evaluate(episodes=20).mean > 1.85

@@ -18,8 +18,6 @@ from etude.algorithms.critics import CriticEnsemble, DiscreteTwinCritic
 from etude.base.events import Learned
 from etude.engines.numpy import NumpyEngine
 
-pytestmark = pytest.mark.every_engine
-
 GAMMA = 0.8
 NETWORK = Mlp((16,), "tanh")
 OFF_POLICY = {
@@ -177,9 +175,8 @@ LEARNERS = {
 SEVERAL_STEPS = ("dqn, 3 steps", "sac, 3 steps")  # uncorrected returns are those of the policy that explores
 # ES has no critic; the values of agents with a memory belong to that: see test_r2d2 and test_recurrent_ppo
 WITHOUT_VALUES = ("es", "ars", "r2d2", "recurrent_ppo")
-# Elsewhere than on torch: one of each kind, as the parity test holds the arithmetic of all equal.
-ON_EVERY_ENGINE = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es")
-ON_TORCH = ("dqn, priorities", "a3c", "recurrent_ppo", "trpo", "appo")  # where data goes other ways
+# One of each kind, as the parity test holds the arithmetic of all equal.
+TRIED = ("dqn", "r2d2", "td3", "sac", "ppo", "impala", "es", "dqn, priorities", "a3c", "recurrent_ppo", "trpo", "appo")
 # What comes after a time limit is the business of the view that makes batches: one algorithm for each.
 ONE_OF_EACH_VIEW = ("dqn", "dqn, 3 steps", "reinforce", "ppo", "pqn", "impala")
 ONE_STEP = (
@@ -227,11 +224,11 @@ def value(run: etude.Run, observation: np.ndarray) -> np.ndarray:
 
 
 def mark_of(probe, name):
-    """Which engines run a learner on a probe; what is not needed to notice a mistake is run with --whole."""
-    if probe is Sides:
-        once = pytest.mark.variant if name in (*ONE_OF_EACH_VIEW, *ON_TORCH) else pytest.mark.long
-        return () if name in ON_EVERY_ENGINE else once
-    return pytest.mark.variant if probe is Forever and name in ONE_OF_EACH_VIEW else pytest.mark.long
+    """Which engine runs a learner on a probe; what is not needed to notice a mistake is run with --whole."""
+    tried = {Sides: (*ONE_OF_EACH_VIEW, *TRIED), Forever: ONE_OF_EACH_VIEW}.get(probe, ())
+    if probe is Sides and name == "ppo":
+        return pytest.mark.every_engine
+    return pytest.mark.one_engine("jax") if name in tried else pytest.mark.long
 
 
 EVERY_PAIR = [
@@ -264,7 +261,7 @@ class TwoOfTwelve(gym.Env):
         return {"observation": self.mask, "action_mask": self.mask}
 
 
-@pytest.mark.variant
+@pytest.mark.one_engine("jax")
 def test_discrete_sac_learns_where_two_of_twelve_actions_are_allowed(engine_name):
     settings = {**OFF_POLICY, "network": Mlp((32,)), "gamma": 0.5, "batch_size": 64, "temperature": 0.5}
     config = etude.algorithms.DiscreteSACConfig(**settings, tau=0.05)

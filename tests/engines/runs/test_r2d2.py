@@ -85,6 +85,7 @@ R2D2 = R2D2Config(
 DQN = DQNConfig(**OFF_POLICY, network=Mlp((16,)), target_update_every=50, gradient_steps=2, n_step=1)
 
 
+@pytest.mark.one_engine("jax")
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
     with Run("r2d2", partial(Cue, DELAY), config=R2D2, engine=engine_name, environments=8, seed=1) as run:
         run.train(6_000)

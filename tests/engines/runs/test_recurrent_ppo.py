@@ -196,6 +196,7 @@ CUED = RecurrentPPOConfig(**ON_POLICY, network=Recurrent(Mlp((16,), "tanh", "ort
 SEEING = Transformer(layers=1, width=16, heads=2, feedforward=32, context=8)
 
 
+@pytest.mark.one_engine("jax")
 def test_what_was_seen_at_the_beginning_is_acted_by_at_the_end(engine_name):
     with Run("recurrent_ppo", partial(Cue, DELAY), config=CUED, engine=engine_name, environments=16, seed=1) as run:
         run.train(9_600)

@@ -47,12 +47,12 @@ def read(path: Path, state: Path) -> tuple[list, dict]:
 @pytest.fixture(scope="module")
 def tried(engine_name, request):
     """The names of the cases that are tried: one of each way to learn on every engine; all on the one that starts
-    fastest, as the rest knows no engine. Without --whole, those whose states differ, and two where an engine
-    compiles."""
+    fastest, as the rest knows no engine. Without --whole, those whose states differ, and one or two where an
+    engine compiles."""
     if request.config.getoption("--whole"):
         return [case.name for case in CASES if case.name in ("dqn", "ppo", "sac", "es") or engine_name == "torch"]
-    two = {"jax": ("dqn", "sac"), "tensorflow": ("dqn", "ppo")}
-    return [case.name for case in CASES if case.name in two.get(engine_name, STATES)]
+    compiled = {"jax": ("dqn", "sac"), "tensorflow": ("dqn",)}
+    return [case.name for case in CASES if case.name in compiled.get(engine_name, STATES)]
 
 
 @pytest.fixture(scope="module")

@@ -32,7 +32,7 @@ def threads(engine_name, width, *chosen, **settings):
     [
         (64, None, True),
         pytest.param(512, None, False, marks=pytest.mark.variant),
-        pytest.param(64, "2", False, marks=pytest.mark.variant),
+        pytest.param(64, "2", False, marks=pytest.mark.long),
     ],
 )
 def test_small_networks_are_computed_with_one_thread(width, asked, alone, engine_name):

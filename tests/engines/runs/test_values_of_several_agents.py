@@ -87,22 +87,23 @@ def found_values(run, env):
     return (values / acted).tolist()
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.long_but("dqn", "ppo")
-@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_800), ("ppo", 4_000), ("mappo", 4_000)])
 def test_agents_that_end_or_join_early_are_worth_what_they_earn_while_they_play(algorithm, steps, engine_name):
     run = trained(algorithm, Coming, engine_name, steps)
     assert found_values(run, Coming) == pytest.approx(Coming.values(GAMMA), rel=0.1)
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.long_but("dqn")
-@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("dqn", 1_000), ("ppo", 5_000), ("mappo", 6_000)])
 def test_in_turns_a_turn_is_worth_all_that_comes_before_the_next_one(algorithm, steps, engine_name):
     run = trained(algorithm, Counting, engine_name, steps)
     assert found_values(run, Counting) == pytest.approx(Counting.values(GAMMA), rel=0.08)
 
 
+@pytest.mark.one_engine("jax")
 def test_a_critic_of_the_state_values_what_no_agent_sees_and_bootstraps_from_the_final_state(engine_name):
     config = dataclasses.replace(MAPPO, critic_reads="state")
     world = partial(Hidden, timed=False)
@@ -128,16 +129,18 @@ TOGETHER = {
 }
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.long_but("dqn", "ppo", "maddpg")
-@pytest.mark.parametrize("name", variants_but(("dqn",), TOGETHER))
+@pytest.mark.parametrize("name", TOGETHER)
 def test_two_agents_learn_to_do_together_what_they_see_is_asked_for(name, engine_name):
     algorithm, continuous, policies, steps = TOGETHER[name]
     run = trained(algorithm, partial(Meeting, continuous), engine_name, steps, policies)
     assert run.evaluate(episodes=20).mean > 1.85
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.long_but("qmix")
-@pytest.mark.parametrize(("algorithm", "earned"), [pytest.param("vdn", 7, marks=pytest.mark.variant), ("qmix", 8)])
+@pytest.mark.parametrize(("algorithm", "earned"), [("vdn", 7), ("qmix", 8)])
 def test_mixed_values_find_what_their_sum_does_not(algorithm, earned, engine_name):
     """The two-step game with the presets, of which these are the paper's figures."""
     with Run(algorithm, "etude.examples.two_step_game:TwoStepGame", engine=engine_name, seed=1) as run:
@@ -151,14 +154,15 @@ def test_a_team_is_worth_what_goes_on_of_it():
     assert QMIX.going_on({"status": status}).tolist() == expected
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.long_but("maddpg")
-@pytest.mark.variant
 @pytest.mark.parametrize(("algorithm", "steps"), [("ppo", 2_500), ("maddpg", 1_800)])
 def test_agents_of_different_kinds_learn_together_and_obey_their_masks(algorithm, steps, engine_name):
     run = trained(algorithm, Mixed, engine_name, steps)  # which refuses what is masked
     assert run.evaluate(episodes=20).mean > 1.85
 
 
+@pytest.mark.one_engine("jax")
 @pytest.mark.variant
 def test_nothing_is_learned_from_what_an_agent_did_after_its_end(engine_name, monkeypatch):
     def noisy(self, rows):

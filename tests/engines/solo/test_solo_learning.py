@@ -4,6 +4,7 @@ import dataclasses
 
 import numpy as np
 import pytest
+from cases import BOTH, variants_but
 from solo_cases import CONTINUOUS, A, S, agents_of, batches, engine_for, optimizers_for
 from solo_reference import steps_by_hand
 
@@ -12,8 +13,9 @@ from etude.base.spaces import Discrete, Spaces, Tuple
 
 pytestmark = pytest.mark.every_engine
 
-KINDS = [("DQN", False), ("PPO", False), ("DDPG", True)]
-every_kind = pytest.mark.parametrize("kind, continuous", KINDS, ids=[name for name, _ in KINDS])
+CONTINUOUS_ACTIONS = {"DQN": False, "PPO": False, "DDPG": True}
+KINDS = variants_but({"DQN": BOTH, "PPO": ("jax",), "DDPG": BOTH}, CONTINUOUS_ACTIONS)
+every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
 def learned(engine, calls=1, **changes):
@@ -23,7 +25,8 @@ def learned(engine, calls=1, **changes):
 
 
 @every_kind
-def test_losses_and_weights_are_those_of_a_loop_written_by_hand(kind, continuous, engine_name):
+def test_losses_and_weights_are_those_of_a_loop_written_by_hand(kind, engine_name):
+    continuous = CONTINUOUS_ACTIONS[kind]
     framework = agents_of(engine_name)
     agent, reference = getattr(framework, kind)(), getattr(framework, kind)()
     engine = engine_for(agent, engine_name)
@@ -44,7 +47,8 @@ def _groups(agent):
 
 @every_kind
 @pytest.mark.parametrize("jit_compile", [True, False])
-def test_steps_in_one_call_are_those_of_as_many_calls(kind, continuous, jit_compile, engine_name):
+def test_steps_in_one_call_are_those_of_as_many_calls(kind, jit_compile, engine_name):
+    continuous = CONTINUOUS_ACTIONS[kind]
     if engine_name != "tensorflow" and not jit_compile:
         pytest.skip("tensorflow only: the others do not look at jit_compile")
     framework = agents_of(engine_name)

@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import pytest
-from cases import variants_but
+from cases import BOTH, variants_but
 from run_cases import differences
 from solo_cases import agents_of, batches, engine_for
 
@@ -29,7 +29,7 @@ def go_on(engine, kind, i):
     return [*losses.values(), *np.ravel(engine.act(batches(seed=i).observation[0]))]
 
 
-@pytest.mark.parametrize("kind", variants_but(("DQN", "Noisy"), KINDS))
+@pytest.mark.parametrize("kind", variants_but({"DQN": BOTH, "Noisy": ("jax",)}, KINDS))
 def test_a_restored_engine_goes_on_bit_for_bit(kind, engine_name, tmp_path):
     engine = used(kind, engine_name)
     checkpoint.write(tmp_path / "agent.etude", {"engine": engine.state()})
