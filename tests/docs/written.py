@@ -9,12 +9,8 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MOST, EPISODES = 600, 20  # steps, and episodes, that an example trains for here with --whole
-FEWER, FEWEST, FEWER_EPISODES = (
-    300,
-    40,
-    5,
-)  # without; the fewest on pages of algorithms, whose steps may be of gradients
+MOST, EPISODES = 600, 20  # environment steps, and episodes, that an example trains for here
+FEW = 40  # steps on pages of algorithms, which may be of gradients, without --whole
 
 
 class Block(NamedTuple):
@@ -40,11 +36,10 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def run(block: Block, namespace: dict, whole: bool) -> None:
     """Run a Python block as a script, with fewer steps of training than it says."""
-    most = MOST if whole else FEWEST if block.page.parent.name == "algorithms" else FEWER
+    most = FEW if block.page.parent.name == "algorithms" and not whole else MOST
     budget = r"(\.(?:train|steps)\(\s*)(\d[\d_]*)"
     fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), most)}", block.text)
-    episodes = EPISODES if whole else FEWER_EPISODES
-    fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), episodes)}", fewer)
+    fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), EPISODES)}", fewer)
     # Blank lines in front, so that a traceback names the line of the page.
     code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
     namespace.setdefault("__name__", "__main__")

@@ -33,6 +33,7 @@ def test_estimates_without_shares_are_unbiased(method, seed):
     assert abs(found[method].mean() - truth) < 3 * error
 
 
+@pytest.mark.long_but("0")
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_shares_and_a_good_model_lower_the_error(seed):
     truth, found = replicates(seed)

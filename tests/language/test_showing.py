@@ -113,6 +113,6 @@ def test_samples_go_to_reporters_and_change_no_number(tmp_path, monkeypatch):
 
 def test_what_learns_from_recorded_games_is_sampled_by_gradient_steps(tmp_path):
     games = etude.record("Wordle", 4, seed=1)
-    with etude.Run("bc", "Wordle", data=games, network=etude.Mlp((4,)), engine="torch") as run:
+    with etude.Run("bc", "Wordle", data=games, network=etude.Mlp((4,)), gradient_steps=10, engine="torch") as run:
         run.train(50, report.Text(20))
         assert [record["step"] for record in run.history if "samples" in record] == [0, 20, 40, 50]

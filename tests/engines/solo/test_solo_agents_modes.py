@@ -10,7 +10,7 @@ from solo_agents_worlds import Old, Reach, Walk
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.solo.engines import parameters
 
-pytestmark = pytest.mark.usefixtures("workers_step")
+pytestmark = [pytest.mark.usefixtures("workers_step"), pytest.mark.variant]  # which knows no engine
 LONG = lambda: Walk(length=7)  # noqa: E731
 SHORT = lambda: Walk(length=3)  # noqa: E731
 

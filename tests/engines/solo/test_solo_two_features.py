@@ -18,7 +18,7 @@ from etude.solo import LambdaCallback
 from etude.solo.engines import parameters
 from etude.tuning import LRFinder
 
-pytestmark = pytest.mark.usefixtures("workers_step")
+pytestmark = [pytest.mark.usefixtures("workers_step"), pytest.mark.variant]  # which knows no engine
 LONG = lambda: Walk(length=7)  # noqa: E731
 ADAPTED = {"lr_params": {"rate": 0.2}, "batch_params": {"min": 2, "max": 16}}
 
