@@ -30,10 +30,10 @@ class CalQL(CQL):
     actions: ClassVar[tuple[type[Any], ...]] = (Box,)
 
     def base_for(self, spaces: Spaces) -> SACBase:
-        return CalibratedSACBase()
+        return _CalibratedSACBase()
 
 
-class CalibratedSACBase(SACBase):
+class _CalibratedSACBase(SACBase):
     """The SAC of CQL, with calibrated values of the policy's actions."""
 
     def sampled_values(self, agent: CQL, batch: Batch, actions: Any) -> Any:

@@ -93,7 +93,7 @@ class StochasticPolicyConfig(Config):
             )
 
 
-class BetaPolicy(Policy):
+class _BetaPolicy(Policy):
     """A `Beta` distribution over bounded Box actions, whose parameters are 1 plus softplus of the network's outputs."""
 
     def __init__(self, spaces: Spaces):
@@ -109,7 +109,7 @@ class BetaPolicy(Policy):
         return Beta(1 + ops.softplus(x[..., :size]), 1 + ops.softplus(x[..., size:]))
 
 
-class MixturePolicy(Policy):
+class _MixturePolicy(Policy):
     """A `Mixture` over Box actions, of which the network computes all parameters. A trained offset of each component
     keeps components apart from the start."""
 
@@ -140,7 +140,7 @@ class MixturePolicy(Policy):
         return Mixture(x[..., :components], Gaussian(first, ops.clip(second, *LOG_STD)))
 
 
-class ConditionalPolicy(Policy):
+class _ConditionalPolicy(Policy):
     """A `Conditional` distribution over MultiDiscrete or MultiBinary actions. The network computes for each choice what
     its head adds to the embeddings of the choices before it. ConfigError for more than 4096 actions in all."""
 
@@ -168,7 +168,7 @@ class ConditionalPolicy(Policy):
         return Conditional(logits, tuple(ops.expand_dims(part, -2) for part in allowed))
 
 
-class OwnPolicy(Policy):
+class _OwnPolicy(Policy):
     """A policy with a distribution that a user wrote."""
 
     def __init__(self, spaces: Spaces, own: OwnDistribution):
@@ -207,11 +207,11 @@ def policy_for(config: StochasticPolicyConfig, spaces: Spaces, default: type[Pol
     """The policy that a config describes. default: that of the kind "default", without gSDE."""
     chosen = config.distribution
     if isinstance(chosen, OwnDistribution):
-        return OwnPolicy(spaces, chosen)
+        return _OwnPolicy(spaces, chosen)
     if chosen.kind == "beta":
-        return BetaPolicy(spaces)
+        return _BetaPolicy(spaces)
     if chosen.kind == "mixture":
-        return MixturePolicy(spaces, chosen)
+        return _MixturePolicy(spaces, chosen)
     if chosen.kind == "conditional":
-        return ConditionalPolicy(spaces, chosen)
+        return _ConditionalPolicy(spaces, chosen)
     return StateDependentPolicy(spaces) if config.gsde_features else default(spaces)

@@ -110,7 +110,7 @@ class MPO(Agent):
         for name, part in decoupled(policy, before).items():
             divergence, multiplier = before.kl(part), ops.exp(self.dual[name]())
             bound = config.epsilon_std if name == "std" else config.epsilon_mean
-            log_prob = part.log_probabilities() if self.discrete else with_axis(part).log_prob(action)  # [B, n]
+            log_prob = part.log_probabilities() if self.discrete else _with_axis(part).log_prob(action)  # [B, n]
             fit = fit - ops.sum(share * log_prob, -1) + ops.stop_gradient(multiplier) * divergence
             dual = dual + ops.mean(batch.weight * multiplier_dual(divergence, multiplier, bound))
             found |= dict(zip(METRICS[name], (divergence, multiplier), strict=True))
@@ -136,7 +136,7 @@ class MPO(Agent):
             log_prior = before.log_probabilities()
             log_prior = ops.where(before.allowed, log_prior, NEVER) if before.masked else log_prior
             return None, log_prior, self.critic_target(seen)
-        action = with_axis(before).sample(noise["action"])
+        action = _with_axis(before).sample(noise["action"])
         count = action.shape[1]
         repeated = trees.map(lambda x: ops.concatenate([x] * count, 0), seen)
         flat = ops.reshape(ops.swapaxes(ops.clip(action, -1.0, 1.0), 0, 1), (-1, self.size))
@@ -144,7 +144,7 @@ class MPO(Agent):
         return action, ops.zeros_like(q) - math.log(count), q
 
 
-def with_axis(policy: Gaussian) -> Gaussian:
+def _with_axis(policy: Gaussian) -> Gaussian:
     """The same policy with an axis for several actions in each state."""
     return Gaussian(ops.expand_dims(policy.mean, 1), ops.expand_dims(policy.log_std, 1))
 

@@ -98,7 +98,7 @@ def as_gymnasium(make: Callable[..., Any], render_mode: str | None = None, **par
     return AsGymnasium(make(**parameters), render_mode)
 
 
-def written_at(own: FunctionalEnvironment, name: str) -> str:
+def _written_at(own: FunctionalEnvironment, name: str) -> str:
     """Where a method of a functional environment is written."""
     code = getattr(type(own), name).__code__
     return f"{code.co_filename}:{code.co_firstlineno}"
@@ -122,7 +122,7 @@ def check_functional(own: FunctionalEnvironment) -> None:
             expected = (
                 "(observation, state)" if count == 2 else "(observation, state, reward, terminated, truncated, info)"
             )
-            where = written_at(own, method)
+            where = _written_at(own, method)
             raise EnvironmentFault(f"{name} ({where}): {method} returned {len(found[method])}; expected {expected}.")
     reset, step, space = found["reset"], found["step"], zeros(own.observation_space)
     shapes = [{leaf: shape for leaf, (shape, _) in jax_ops.leaves(tree).items()} for tree in (reset[0], space)]
@@ -135,7 +135,7 @@ def check_functional(own: FunctionalEnvironment) -> None:
         for leaf in {**one, **other}:
             got = [each.get(leaf, "absent") for each in (one, other)]
             if got[0] != got[1]:
-                where = written_at(own, "reset" if then == "observation_space" else "step")
+                where = _written_at(own, "reset" if then == "observation_space" else "step")
                 raise EnvironmentFault(
                     f"{name} ({where}): {what}{leaf} is {got[0]} in {first} and {got[1]} in {then}. Make them agree."
                 )
@@ -148,7 +148,7 @@ def check_finite_rows(own: FunctionalEnvironment, rows: dict[str, Any]) -> None:
             if leaf.dtype.kind == "f" and not np.isfinite(leaf).all():
                 t, n = np.argwhere(~np.isfinite(leaf))[0][:2]
                 raise EnvironmentFault(
-                    f"{type(own).__name__} ({written_at(own, 'step')}): the {what}{path} of environment {n} is not "
+                    f"{type(own).__name__} ({_written_at(own, 'step')}): the {what}{path} of environment {n} is not "
                     f"finite at time step {t} of this rollout. Guard what can divide by zero or overflow."
                 )
 

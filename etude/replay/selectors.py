@@ -178,7 +178,7 @@ class Epochs(Selector):
                 f"A batch of {n} was asked for, but the rollout holds {len(ring)} steps; expected a batch that is "
                 "no larger. Lower the minibatch size or collect more steps."
             )
-        return ring.locate(shuffled_passes(len(ring), k, n, rng)), np.ones((k, n), np.float32)
+        return ring.locate(_shuffled_passes(len(ring), k, n, rng)), np.ones((k, n), np.float32)
 
 
 class ColumnEpochs(Selector):
@@ -200,14 +200,14 @@ class ColumnEpochs(Selector):
                 f"A batch of {n} unrolls was asked for, but there are {total} of {ring.environments} environments; "
                 "expected a batch that is no larger. Lower the minibatch size."
             )
-        drawn = shuffled_passes(total, k, n, rng)
+        drawn = _shuffled_passes(total, k, n, rng)
         column = np.repeat(np.arange(ring.environments), parts)[drawn]
         before_head = np.concatenate([np.arange(1, count + 1) for count in parts])[drawn] * length[column]
         slot = (ring.head[column] - before_head) % ring.slots
         return slot * ring.environments + column, np.ones((k, n), np.float32)
 
 
-def shuffled_passes(total: int, k: int, n: int, rng: np.random.Generator) -> np.ndarray:
+def _shuffled_passes(total: int, k: int, n: int, rng: np.random.Generator) -> np.ndarray:
     """k batches of n out of 0 to total - 1, [k, n]: permutations, less what would make a smaller last batch."""
     per_pass = total // n
     passes = [rng.permutation(total)[: per_pass * n] for _ in range(-(-k // per_pass))]

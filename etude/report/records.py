@@ -211,7 +211,7 @@ class JsonLines:
         if isinstance(event, Started) or not self._begun:
             self.close()
             self._begun = True
-            kept = keep_until(read_records(self.path), event.step) if event.step > 0 and self.path.exists() else []
+            kept = _keep_until(read_records(self.path), event.step) if event.step > 0 and self.path.exists() else []
             with replacing(self.path) as file:  # a crash here loses no line
                 file.writelines(_line(record).encode() for record in kept)
         if self._file is None:
@@ -231,7 +231,7 @@ class JsonLines:
             self._file = None
 
 
-def keep_until(records: list[Record], step: int) -> list[Record]:
+def _keep_until(records: list[Record], step: int) -> list[Record]:
     """The records that a run resumed at `step` stands on: up to the save at that step, if there is one."""
     saves = [i for i, record in enumerate(records) if "saved" in record and record["step"] == step]
     if saves:
@@ -289,7 +289,7 @@ class RunHistory(list[Record]):
     def begin(self, step: int) -> None:
         """Take the earlier part of a run that goes on at a step."""
         if step > 0 and self.metrics is not None and self.metrics.exists():
-            self += keep_until(read_records(self.metrics), step)
+            self += _keep_until(read_records(self.metrics), step)
 
     def frame(self) -> Any:
         """A row for each record that has numbers, a column for each name: a data frame of pandas, or of polars where

@@ -41,7 +41,7 @@ from etude.multi_agent.joint import AGENTS, TERMINATED, TRUNCATED
 
 
 @runtime_checkable
-class Steppable(Protocol):
+class _Steppable(Protocol):
     """What every single-agent environment has, of whatever package."""
 
     observation_space: Any
@@ -52,7 +52,7 @@ class Steppable(Protocol):
     def step(self, action: Any) -> Any: ...
 
 
-def reasons(env: Steppable) -> list[str]:
+def reasons(env: _Steppable) -> list[str]:
     """What of an environment is in the old style; [] where it can be used as it is. Resets it once."""
     found = []
     if not isinstance(env, gym.Env):
@@ -216,7 +216,7 @@ class _AllAgentsStepper:
         return step._replace(acting=(), ended=dict.fromkeys(actions, TERMINATED)) if done else step
 
 
-Environment = Steppable | ParallelEnvironment
+Environment = _Steppable | ParallelEnvironment
 EXPECTED = (
     "a Gymnasium id, 'module:callable', an environment, a callable that makes one, or a list of these with one for "
     "each process"

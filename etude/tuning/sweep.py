@@ -98,7 +98,7 @@ class SweepResult:
         """The run directory of a seed."""
         if seed not in self.seeds:
             raise ConfigError(f"seed = {seed}; this sweep has the seeds {', '.join(map(str, self.seeds))}.")
-        return seed_folder(self.folder, seed)
+        return _seed_folder(self.folder, seed)
 
     def load(self, seed: int, *arguments: Any, **options: Any) -> Run:
         """The run of a seed, to evaluate it or to train it on: `etude.load` of its directory."""
@@ -251,7 +251,7 @@ class Sweep(ManyRuns):
 
     def _left(self) -> list[int]:
         """The seeds whose runs have steps to take."""
-        unfinished = (seed for seed in self.seeds if not is_finished(self.folder, seed, self.steps))
+        unfinished = (seed for seed in self.seeds if not _is_finished(self.folder, seed, self.steps))
         return [seed for seed in unfinished if seed not in self.failed]
 
     # -- carrying it out -----------------------------------------------------------------------------------------------
@@ -264,7 +264,7 @@ class Sweep(ManyRuns):
         """
         self.failed, self._groups = {}, _divided(self._left(), self._at_most)
         self._waiting = list(range(len(self._groups)))
-        settings = SweepSettings(str(self.folder.absolute()), self._made, self._groups, self.steps, self._schedule)
+        settings = _SweepSettings(str(self.folder.absolute()), self._made, self._groups, self.steps, self._schedule)
         if self._groups:
             self._carry_out(settings, callbacks)
         return self.result
@@ -286,7 +286,7 @@ class Sweep(ManyRuns):
         elif isinstance(report, _SeedFailed):
             self.failed[report.seed] = report.reason
         elif isinstance(report, SegmentFailed):
-            lost = [seed for seed in self._groups[report.trial] if not is_finished(self.folder, seed, self.steps)]
+            lost = [seed for seed in self._groups[report.trial] if not _is_finished(self.folder, seed, self.steps)]
             self.failed |= dict.fromkeys(lost, report.reason)
         elif isinstance(report, Noted):
             self.notes.append(report.text)
@@ -361,18 +361,18 @@ SeedReport = _SeedAt | _SeedFailed | Noted
 SavedRun = tuple[int, RunDirectory, Path | None]  # a seed, and the checkpoint that it goes on from; None: it begins
 
 
-def seed_folder(folder: str | Path, seed: int) -> Path:
+def _seed_folder(folder: str | Path, seed: int) -> Path:
     """The run directory of a seed."""
     return Path(folder) / f"seed-{seed:04d}"
 
 
-def is_finished(folder: str | Path, seed: int, steps: int) -> bool:
+def _is_finished(folder: str | Path, seed: int, steps: int) -> bool:
     """Whether the run of a seed has taken all its steps."""
-    return max(RunDirectory(seed_folder(folder, seed)).saved(), default=0) >= steps
+    return max(RunDirectory(_seed_folder(folder, seed)).saved(), default=0) >= steps
 
 
 @dataclass(frozen=True)
-class SweepSettings(SegmentRuns):
+class _SweepSettings(SegmentRuns):
     """What all runs of a sweep have in common, a `segment.SegmentSettings`; and what trains those of one group of seeds
     after the other, in a process.
 
@@ -390,11 +390,11 @@ class SweepSettings(SegmentRuns):
     schedule: Mapping[str, Any]
     stopped: Callable[[], bool] = lambda: False  # asked after every event; where it is so, the runs are saved and end
 
-    def runs(self, stopped: Callable[[], bool]) -> SweepSettings:
+    def runs(self, stopped: Callable[[], bool]) -> _SweepSettings:
         """What trains the runs of a group in this process."""
         return replace(self, stopped=stopped)
 
-    def on(self, device: str) -> SweepSettings:
+    def on(self, device: str) -> _SweepSettings:
         """The same on another device."""
         return replace(self, made=self.made.with_execution(device=device))
 
@@ -403,7 +403,7 @@ class SweepSettings(SegmentRuns):
         seeds = self.groups[segment.trial]
         with ExitStack() as stack:
             try:
-                directories = [RunDirectory(seed_folder(self.folder, seed), KEEP) for seed in seeds]
+                directories = [RunDirectory(_seed_folder(self.folder, seed), KEEP) for seed in seeds]
                 for directory in directories:
                     stack.enter_context(directory)
                     directory.checkpoints.mkdir(parents=True, exist_ok=True)

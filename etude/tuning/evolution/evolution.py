@@ -185,14 +185,14 @@ def mutated(run: Run, mutations: Mutations, rng: np.random.Generator, seed: int 
     The copy has the run's step, replay, normalisers, target networks and optimizer moments. seed: of the copy; None
     draws one. Raises ConfigError for a run of several policies, and as `Mutations.check`.
     """
-    config, mutation = mutations(check_one_policy(run).agent.config, rng)
+    config, mutation = mutations(_check_one_policy(run).agent.config, rng)
     drawn = int(rng.integers(2**31))
     return copied(run, config, mutation, drawn if seed is None else seed), mutation
 
 
 def copied(run: Run, config: Any, mutation: Mutation, seed: int) -> Run:
     """A copy of a run with the config that a mutation of its own led to; see `mutated`."""
-    before = check_one_policy(run).agent.config
+    before = _check_one_policy(run).agent.config
     made = run.described().learning(config, run.agent)
     own = {"agent": made.algorithm} if made.config is None else {"config": config}
 
@@ -238,7 +238,7 @@ def next_generation(
 
 def fitted(child: Run, state: dict[str, Any], before: Any, mutation: Mutation) -> dict[str, Any]:
     """The state of the parent's run as one that the child restores. before: the parent's config."""
-    learner = check_one_policy(child)
+    learner = _check_one_policy(child)
     engine, replay, layout = learner.engine, learner.replay, learner.engine.layout
     assert isinstance(layout, ParameterLayout)
     ring = state["replay"].get("ring", {})
@@ -261,7 +261,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
     """What activations are measured on: a batch of the saved replay. Where that holds few rows that were not recorded,
     as on-policy replays do between two learning phases, observations of steps that the actor takes, on environments of
     their own."""
-    replay, length = check_one_policy(run).replay, run.agent.config.example_length
+    replay, length = _check_one_policy(run).replay, run.agent.config.example_length
     if "replay" in state:
         replay.check_state(checks.Stored(state["replay"], "replay"))
         replay.restore(state["replay"])
@@ -285,7 +285,7 @@ def sample_from(run: Run, state: dict[str, Any], actor: Any) -> ActivationSample
         rollout.close()
 
 
-def check_one_policy(run: Run) -> Learner:
+def _check_one_policy(run: Run) -> Learner:
     """The learner of a run; ConfigError where it has several policies of different algorithms."""
     if not isinstance(run.learner, Learner):
         raise ConfigError(
@@ -487,15 +487,15 @@ def evolve(algorithm: str | Agent, env: Any, *, reporters: Any = (), **given: An
 
 def fit_member(child: Run, state: dict[str, Any], parent: Genome, change: dict[str, Any]) -> dict[str, Any]:
     """See `segment.Fit`: the state of the parent, with its networks mutated as the change says."""
-    return fitted(child, state, parent.config, mutation_from(change))
+    return fitted(child, state, parent.config, _mutation_from(change))
 
 
 def mutation_of(trial: Trial) -> Mutation:
     """How a member came from its parent; none for one of the first generation."""
-    return mutation_from(trial.change) if trial.change else Mutation()
+    return _mutation_from(trial.change) if trial.change else Mutation()
 
 
-def mutation_from(change: Mapping[str, Any]) -> Mutation:
+def _mutation_from(change: Mapping[str, Any]) -> Mutation:
     """The mutation that `dataclasses.asdict` described."""
     return from_json(Mutation, {"class": Mutation.__name__, **change})
 

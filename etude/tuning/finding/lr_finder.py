@@ -56,7 +56,7 @@ def smoothed(values: np.ndarray) -> np.ndarray:
     return (sums[ends[:, 1]] - sums[ends[:, 0]]) / (ends[:, 1] - ends[:, 0])
 
 
-def read_curve(values: np.ndarray) -> tuple[int | None, int | None]:
+def _read_curve(values: np.ndarray) -> tuple[int | None, int | None]:
     """Where a curve [n], smaller is better, breaks: the first place from which on it is out of bounds, None where it
     stays; and where it improves fastest before, None where it does not improve. The first value that is not finite
     breaks it."""
@@ -87,7 +87,7 @@ class Observed(NamedTuple):
 def suggest(losses: Observed, rewards: Observed) -> LRSuggestion:
     """From losses of updates and rewards of episodes. The rewards count where they improve, else the losses; a loss
     that diverges bounds both. A loss that is not finite is NaN."""
-    (broken, steepest), (_, rising) = read_curve(losses.values), read_curve(-rewards.values)
+    (broken, steepest), (_, rising) = _read_curve(losses.values), _read_curve(-rewards.values)
     bound, where = None, ""
     if broken is not None:
         diverged = float(losses.rates[broken])
@@ -418,9 +418,9 @@ class LRFinder:
         to `path`. Returns the matplotlib figure."""
         record = self._found()
         loss, reward = Observed(record.rates, self.losses), record.rated_rewards()
-        panels = [_panel("loss", loss, read_curve(loss.values)[0])]
+        panels = [_panel("loss", loss, _read_curve(loss.values)[0])]
         if len(reward.values) >= FEWEST:
-            panels.append(_panel("return of an episode", reward, read_curve(-reward.values)[0]))
+            panels.append(_panel("return of an episode", reward, _read_curve(-reward.values)[0]))
         return self._drawn(panels, path)
 
     def plot_reward(self, n_skip_beginning: int = 10, n_skip_end: int = 5, path: str | Path | None = None) -> Any:
