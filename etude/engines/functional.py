@@ -16,9 +16,17 @@ from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.spaces import Spaces
 from etude.base.trees import Tree
 from etude.engines.optimizers import Gradient, natural_step, optimizer_update
-from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, loss_noise
+from etude.engines.parameter_layout import (
+    READ_BY_LOSSES,
+    Arrays,
+    LaidOutEngine,
+    ParameterLayout,
+    check_finite,
+    loss_noise,
+    read_losses,
+    update_of,
+)
 from etude.engines.programs import shared
-from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, joined, measured, read_losses, update_of
 from etude.networks.maker import Maker
 from etude.networks.network import parts_of
 from etude.protocols import Weights
@@ -125,7 +133,7 @@ class Program:
         values = dict(state["values"]) | moved
         batch, noise = inputs
         read = Batch(**{"index": None, "next_observation": None, **batch})
-        measure = functools.partial(measured, self.layout, values, read, noise, hyper)
+        measure = functools.partial(self.layout.measured, values, read, noise, hyper)
         state, found = self._descend({**state, "values": values}, gradients, hyper, groups, measure)
         reported = self._summary(scalars, metrics, found, set() if self.layout.delayed <= groups.keys() else self._rare)
         return state, (reported, td_error)
@@ -178,18 +186,18 @@ class Program:
         reported: dict[str, Any] = {}
         delayed = {"delayed": state["delayed"] + (layout.delayed <= groups.keys())} if layout.delay else {}
         new, moments = dict(state["values"]), {moment: dict(state[moment]) for moment in layout.moments}
-        for group, names in groups.items():
-            gradient, told = bounded(layout, group, gradients, hyper)
+        for group in groups:
+            gradient, told = layout.bounded(group, gradients, hyper)
             reported |= told
             if group in layout.agent.trust_regions:
-                start, of_group = joined(state["values"], names), functools.partial(measure, group)
+                start, of_group = layout.vector(state["values"], group), functools.partial(measure, group)
                 change, told = natural_step(layout.config(hyper), gradient, start, of_group, self)
                 reported |= {f"{group}_{name}": x for name, x in told.items()}
                 new |= {name: new[name] + part for name, part in layout.split(group, change).items()}
                 continue
             times = delayed["delayed"] if group in layout.delayed else step
             rate, time = hyper[layout.rates[group]], ops.cast(times, "float32")
-            found = Gradient(rate, time, gradient, functools.partial(joined, state["values"], names))
+            found = Gradient(rate, time, gradient, functools.partial(layout.vector, state["values"], group))
             kept = {moment: vectors[group] for moment, vectors in moments.items()}
             change, kept = optimizer_update(layout.optimizer(hyper), found, kept)
             for moment, vector in kept.items():

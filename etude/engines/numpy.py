@@ -14,8 +14,7 @@ from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
-from etude.engines.parameter_layout import LaidOutEngine, ParameterLayout
-from etude.engines.updates import read_losses
+from etude.engines.parameter_layout import LaidOutEngine, ParameterLayout, read_losses
 from etude.networks.maker import Maker
 from etude.networks.network import Part, parts_of
 from etude.ops.blas import one_thread

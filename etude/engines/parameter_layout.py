@@ -1,10 +1,12 @@
-"""What an engine finds in a built agent: every variable by name, which loss trains which, which copies follow which."""
+"""What an engine finds in a built agent: every variable by name, which loss trains which, which copies follow which;
+and what its losses report."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,11 +15,12 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import seeding
 from etude.base.checks import Stored
+from etude.base.data import Batch, Update
 from etude.base.errors import CheckpointError, ConfigError, NetworkError, NumericalError
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
 from etude.config import TrustRegionConfig
-from etude.engines.optimizers import TRUST_REGION_METRICS
+from etude.engines.optimizers import TRUST_REGION_METRICS, clip_by_norm, norm_of
 from etude.networks.layers import unit
 from etude.networks.maker import Maker
 from etude.networks.network import Normaliser, Part, parts_of, put_part
@@ -137,7 +140,25 @@ class ParameterLayout:
             put_part(agent, name, part.bound({v: values[f"{name}.{v}"] for v in part.variables}, training))
         return self._with_hyper(agent, hyper) if hyper else agent
 
-    def transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:
+    def bounded(self, group: str, gradients: Mapping[str, Any], hyper: Any) -> tuple[Any, dict[str, Any]]:
+        """The gradient [P] that trains a group, of gradients by name, transformed and clipped; and metrics of it."""
+        layers, limit = self.layers.get(group, {}), "max_gradient_norm"
+        reported = {metric: norm_of([gradients[name] for name in own]) for metric, own in layers.items()}
+        gradient = self._transformed(group, self.vector(gradients, group), hyper)
+        if limit in self.hyper:
+            gradient, norm = clip_by_norm(gradient, hyper[limit])
+            reported[f"{group}_gradient_norm"] = norm
+            reported[f"{group}_gradient_clipped"] = ops.cast(norm > hyper[limit], "float32")
+        return gradient, reported
+
+    def measured(
+        self, values: Mapping[str, Any], batch: Batch, noise: Any, hyper: Any, group: str, vector: Any
+    ) -> tuple[Any, Any]:
+        """The value of a loss and its `Loss.policy`, where all that it trains is this vector."""
+        found = self.bind({**values, **self.split(group, vector)}, hyper).loss(batch, noise)[group]
+        return found.value, found.policy
+
+    def _transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:
         """What the agent makes of the gradient [P] of a loss."""
         if not self.transforms:
             return gradient
@@ -176,6 +197,10 @@ class ParameterLayout:
     def size(self, group: str) -> int:
         """How many numbers a loss trains."""
         return sum(self.initial[name].size for name in self.groups[group])
+
+    def vector(self, arrays: Mapping[str, Any], group: str) -> Any:
+        """Those of these arrays that a loss trains, as one vector [P]."""
+        return ops.concatenate([ops.reshape(arrays[name], (-1,)) for name in self.groups[group]])
 
     def split(self, group: str, flat: Any) -> dict[str, Any]:
         """A vector with one number for each that a loss trains, as arrays by name."""
@@ -347,6 +372,50 @@ class ParameterLayout:
         setting of what says how often."""
         counted = self.times_due(0, int(state["step"]), vars(self.agent.config))
         return int(state.get("delayed", counted))
+
+
+# The fields of a batch that cross to the framework; `index` stays behind, for the replay's priorities.
+READ_BY_LOSSES = ("observation", "action", "reward", "discount", "next_observation", "weight", "extras")
+
+
+def read_losses(losses: Losses) -> tuple[dict[str, Any], dict[str, Any], Any]:
+    """(scalars by loss name, metrics by name, the first td_error or None)."""
+    scalars = {name: loss.value for name, loss in losses.items()}
+    metrics = {}
+    for loss, found in losses.items():
+        for name, value in found.metrics.items():
+            mean = ops.mean(value) if len(getattr(value, "shape", ())) else value
+            metrics[name] = mean if found.filled is None else mean * found.filled
+        if found.filled is not None:
+            metrics[f"{loss}{FILLED}"] = found.filled
+    td_error = next((loss.td_error for loss in losses.values() if loss.td_error is not None), None)
+    return scalars, metrics, td_error
+
+
+def update_of(
+    losses: Collection[str], numbers: dict[str, float], told: Mapping[str, set[str]], td_error: Any, steps: int
+) -> Update:
+    """An update that reports these numbers. losses: those of them that are losses. told: see `ParameterLayout.told_by`;
+    of means over all minibatches these become means over those in which there was something to learn from, if any."""
+    for filled, names in told.items():
+        share = numbers.pop(filled, 1.0)
+        for name in names & numbers.keys() if share < 1.0 else ():
+            mean = numbers.pop(name)
+            if share > 0.0:
+                numbers[name] = mean / share
+    metrics = {name: value for name, value in numbers.items() if name not in losses}
+    return Update({name: numbers[name] for name in losses if name in numbers}, metrics, td_error, steps)
+
+
+def check_finite(update: Update, bound: str = "set max_gradient_norm") -> None:
+    """Raise NumericalError where a loss is NaN or infinite. bound: how gradients are given a bound."""
+    bad = {name: value for name, value in update.losses.items() if not math.isfinite(value)}
+    if bad:
+        raise NumericalError(
+            f"The loss became {', '.join(f'{name} = {value}' for name, value in bad.items())}. Usual causes: a "
+            "learning rate that is too large, rewards of very different size (normalise them), or gradients without a "
+            f"bound ({bound}). Go on from the last checkpoint with a smaller learning rate."
+        )
 
 
 def some_of(names: Iterable[str], most: int = 8) -> str:

@@ -24,9 +24,18 @@ from etude.base.spaces import Space, Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.devices import decide, threads_for
 from etude.engines.optimizers import Gradient, natural_step, optimizer_update
-from etude.engines.parameter_layout import Arrays, LaidOutEngine, ParameterLayout, check_module, loss_noise
+from etude.engines.parameter_layout import (
+    READ_BY_LOSSES,
+    Arrays,
+    LaidOutEngine,
+    ParameterLayout,
+    check_finite,
+    check_module,
+    loss_noise,
+    read_losses,
+    update_of,
+)
 from etude.engines.pretrained import pretrained_models
-from etude.engines.updates import READ_BY_LOSSES, bounded, check_finite, measured, read_losses, update_of
 from etude.networks.maker import Maker, made_by
 from etude.networks.network import Part, parts_of
 from etude.networks.specs import framework_of
@@ -144,7 +153,7 @@ class TorchEngine(LaidOutEngine):
             for name, part in parts_of(agent).items():
                 for variable, value in part.moved.items():
                     self._values[f"{name}.{variable}"].copy_(value)
-        measure = functools.partial(measured, layout, self._values, batch, noise, hyper)
+        measure = functools.partial(layout.measured, self._values, batch, noise, hyper)
         metrics |= self._descend(self._averaged(gradients), hyper, groups, measure)
         rare = {*absent, *layout.metrics_of(losses, absent)}
         numbers = {n: x.detach() for n, x in (*scalars.items(), *metrics.items()) if n not in rare}
@@ -215,7 +224,7 @@ class TorchEngine(LaidOutEngine):
         vector."""
         layout, reported = self.layout, dict[str, Any]()
         for group in groups:
-            gradient, told = bounded(layout, group, gradients, hyper)
+            gradient, told = layout.bounded(group, gradients, hyper)
             reported |= told
             if group in layout.agent.trust_regions:
                 of_group, weights = functools.partial(measure, group), self._trained[group]

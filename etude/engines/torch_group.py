@@ -17,9 +17,9 @@ from etude.base.cores import Busy
 from etude.base.data import Batch, Update
 from etude.base.errors import ReplicaError
 from etude.base.spaces import Spaces
+from etude.engines.parameter_layout import READ_BY_LOSSES
 from etude.engines.replicas import Heartbeat, MessageGroup, Replicas, lost, share_of
 from etude.engines.torch import TorchEngine
-from etude.engines.updates import READ_BY_LOSSES
 from etude.ops.dispatch import averaged_by
 
 # A process may wait for hours while the chief evaluates or another steps a slow environment: heartbeats limit it, and

@@ -17,7 +17,7 @@ from etude.adapt.rules import Adaptation, LearningPhase, UnusableSignal
 from etude.agent import Agent
 from etude.base import trees
 from etude.base.checks import Stored
-from etude.base.data import Batch, CollectedSteps, CollectRequest, PolicyVersion, Steps, Update
+from etude.base.data import Batch, CollectedSteps, CollectRequest, PolicyVersion, Steps, Update, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError
 from etude.base.events import Adjusted, Learned
 from etude.base.schedules import Linear, all_at
@@ -25,7 +25,6 @@ from etude.base.seeding import check_generator, generator, generator_state, rest
 from etude.base.trees import Tree
 from etude.config import OffPolicyConfig, RolloutConfig
 from etude.engines.numpy import NumpyEngine
-from etude.engines.updates import GradientSource
 from etude.multi_agent import MultiAgent
 from etude.multi_agent.joint import ACTIVE, acting_rows, turns
 from etude.networks import RunningMoments, RunningScale, RunningScales
@@ -35,6 +34,24 @@ from etude.rewrite import Rewriters
 from etude.rollout.collector import joined
 from etude.rollout.state import check_steps, plain_steps, steps_of
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue, check_progress
+
+GradientSource = Callable[[Any, dict[str, float], int], Update]
+"""Takes one gradient step on each of the batches that the replay sampled, from (batches, values of hyperparameters,
+gradient steps before them)."""
+
+
+class FromRollouts:
+    """Gradient steps with what was differentiated elsewhere, by weights that may be older. See `GradientSource`."""
+
+    def __init__(self, engine: Engine):
+        self._engine = engine
+
+    def __call__(self, found: WorkerGradients, hyper: dict[str, float], gradient_steps: int) -> Update:
+        """One gradient step. The metric `gradient_age` is the number of gradient steps since the weights were read that
+        the gradient was computed with."""
+        update = self._engine.apply(found.gradients, hyper)
+        age = float(gradient_steps - found.gradient_steps)
+        return Update(found.losses, {**found.metrics, **update.metrics, "gradient_age": age}, None, 1)
 
 
 class Adapting:

@@ -19,7 +19,7 @@ from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces, storage_dtype, zeros
 from etude.base.trees import Tree
-from etude.engines.updates import check_finite
+from etude.engines.parameter_layout import check_finite
 from etude.networks.dense import DenseActor, Layer
 from etude.protocols import Weights
 from etude.solo.engines.user_agent import each, find, single

@@ -15,7 +15,6 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
 from etude.config import EpisodesConfig, GamesConfig
 from etude.engines.stacked import FromReturns, PerturbedActor
-from etude.engines.updates import GradientSource
 from etude.explore import ByEnvironment, Greedy
 from etude.explore.explorer import with_log_prob
 from etude.networks.tokens import tokens_of
@@ -25,7 +24,7 @@ from etude.serving import clients_of
 from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext
 from etude.training.kinds.on_policy import sampled
-from etude.training.learner import refuse_rules
+from etude.training.learner import GradientSource, refuse_rules
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 
 SMALLEST_BATCH = 256  # rows that a batch of whole episodes is filled up to, at least

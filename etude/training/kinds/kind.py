@@ -26,7 +26,6 @@ from etude.config import Config, GamesConfig
 from etude.engines.numpy import NumpyEngine
 from etude.engines.replicas import Replicas
 from etude.engines.stacked import Perturbed
-from etude.engines.updates import GradientSource
 from etude.envs import choose_vectorization, make_environments, name_of
 from etude.envs.make import Vectorization, functional_of
 from etude.explore import (
@@ -58,7 +57,7 @@ from etude.rollout import (
 )
 from etude.serving import clients_of
 from etude.training.description import Execution
-from etude.training.learner import Adapting, Learner
+from etude.training.learner import Adapting, GradientSource, Learner
 from etude.training.loop import RunLearning
 from etude.training.schedule import UpdateSchedule
 from etude.training.sources import SAMPLER, Sources

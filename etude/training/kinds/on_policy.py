@@ -34,7 +34,6 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Spaces
 from etude.config import GradientsConfig, OnPolicyConfig, OnPolicySequenceConfig, RolloutConfig, UnrollsConfig
 from etude.engines.numpy import NumpyEngine
-from etude.engines.updates import FromRollouts, GradientSource
 from etude.protocols import Engine, Explorer, Replay, Rollout, Weights
 from etude.replay import (
     Advantages,
@@ -56,7 +55,7 @@ from etude.rewrite import Rewriters
 from etude.rollout import LocalActorLearners, PoolOptions, RemoteActorLearners
 from etude.training.description import Execution
 from etude.training.kinds.kind import LearningKind, TrainingContext, backend_for, environment_maker, recorded_buffer
-from etude.training.learner import explained_variance, refuse_rules
+from etude.training.learner import FromRollouts, GradientSource, explained_variance, refuse_rules
 from etude.training.loop import RunLearning
 from etude.training.schedule import RunProgress, UpdateSchedule, UpdatesDue
 from etude.training.sources import Sources

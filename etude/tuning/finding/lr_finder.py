@@ -21,7 +21,6 @@ from etude.base.data import Batch, Update
 from etude.base.errors import ConfigError, NumericalError
 from etude.base.events import Collected
 from etude.engines.stacked import FromReturns
-from etude.engines.updates import FromRollouts, GradientSource
 from etude.report.plots import RatePanel, draw_rates
 from etude.run import Run
 from etude.solo.agent import RL
@@ -29,7 +28,7 @@ from etude.solo.callbacks import AgentCallback, EndTraining
 from etude.solo.engines import UserAgentEngine
 from etude.solo.session import state_of
 from etude.solo.training import temporary
-from etude.training.learner import Learner, add_to_means
+from etude.training.learner import FromRollouts, GradientSource, Learner, add_to_means
 
 Metric = Literal["reward", "loss"]
 

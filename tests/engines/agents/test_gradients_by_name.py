@@ -11,10 +11,11 @@ from etude.base.data import Batch, PolicyVersion, WorkerGradients
 from etude.base.errors import ConfigError, NetworkError, NumericalError
 from etude.base.spaces import Discrete, Spaces
 from etude.engines.numpy import NumpyEngine
+from etude.engines.parameter_layout import READ_BY_LOSSES
 from etude.engines.stacked import FromReturns, PerturbedActor, noise_of
-from etude.engines.updates import READ_BY_LOSSES, FromRollouts
 from etude.optimizers import Adam
 from etude.replay import Fitness
+from etude.training.learner import FromRollouts
 
 SPACES = Spaces(VECTOR, Discrete(3))
 HYPER = {"learning_rate": 0.1, "gamma": 0.9, "gae_lambda": 1.0, "entropy_coefficient": 0.0, "value_coefficient": 0.5}
