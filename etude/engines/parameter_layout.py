@@ -144,7 +144,7 @@ class ParameterLayout:
         """The gradient [P] that trains a group, of gradients by name, transformed and clipped; and metrics of it."""
         layers, limit = self.layers.get(group, {}), "max_gradient_norm"
         reported = {metric: norm_of([gradients[name] for name in own]) for metric, own in layers.items()}
-        gradient = self._transformed(group, self.vector(gradients, group), hyper)
+        gradient = self.transformed(group, self.vector(gradients, group), hyper)
         if limit in self.hyper:
             gradient, norm = clip_by_norm(gradient, hyper[limit])
             reported[f"{group}_gradient_norm"] = norm
@@ -158,7 +158,7 @@ class ParameterLayout:
         found = self.bind({**values, **self.split(group, vector)}, hyper).loss(batch, noise)[group]
         return found.value, found.policy
 
-    def _transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:
+    def transformed(self, group: str, gradient: Any, hyper: Mapping[str, Any]) -> Any:
         """What the agent makes of the gradient [P] of a loss."""
         if not self.transforms:
             return gradient
