@@ -27,6 +27,7 @@ def state_of(name: str) -> dict:
         return copy.deepcopy(run.state())
 
 
+@pytest.mark.long_but("0", "3", "6", "9")
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("name", RUNS)
 def test_a_state_with_one_changed_value_is_refused_or_goes_on(name, seed):
@@ -148,6 +149,7 @@ SELDOM = DQNConfig(
 )
 
 
+@pytest.mark.long_but("1-1-True", "4-1-False", "4-3-True", "1-40-False")
 @pytest.mark.parametrize("mixed", [False, True])
 @pytest.mark.parametrize(("environments", "train_every"), [(1, 1), (4, 1), (4, 3), (1, 40), (1, 7)])
 def test_a_run_that_is_to_learn_more_often_takes_no_gradient_steps_for_the_steps_before(

@@ -43,13 +43,15 @@ TREES = st.recursive(
 STATES = st.dictionaries(st.from_regex(r"[A-Za-z0-9_-]{1,12}", fullmatch=True), TREES, max_size=3)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
-)
-@given(state=STATES)
-def test_any_state_comes_back_bit_for_bit(tmp_path: Path, state: dict) -> None:
-    checkpoint.write(tmp_path / "any.etude", state)
-    assert same(state, checkpoint.read(tmp_path / "any.etude"))
+@pytest.mark.parametrize("examples", [50, pytest.param(150, marks=pytest.mark.long)])
+def test_any_state_comes_back_bit_for_bit(tmp_path: Path, examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(state=STATES)
+    def comes_back(state: dict) -> None:
+        checkpoint.write(tmp_path / "any.etude", state)
+        assert same(state, checkpoint.read(tmp_path / "any.etude"))
+
+    comes_back()
 
 
 def test_signalling_nans_empty_and_single_arrays_keep_their_bits(tmp_path: Path) -> None:

@@ -487,11 +487,14 @@ def in_turn(names: Collection[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def every_case(*kept: str) -> Any:
+def every_case(*kept: str, others_long: bool = False) -> Any:
     """A mark: a test of every case. All but the cases that are kept are variants; where none is named, those that are
-    compiled in turn."""
+    compiled in turn. others_long: those are long that are neither kept nor the first of their algorithm."""
     names = [case.name for case in CASES]
     marks = [parameter.marks for parameter in variants_but(dict.fromkeys(kept, BOTH) or in_turn(names), names)]
+    if others_long:
+        firsts = in_turn(names)
+        marks = [own if name in firsts else pytest.mark.long for own, name in zip(marks, names, strict=True)]
     marked = [pytest.param(case, marks=mark, id=case.name) for case, mark in zip(CASES, marks, strict=True)]
     return pytest.mark.parametrize("case", marked)
 

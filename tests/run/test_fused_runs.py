@@ -187,18 +187,17 @@ def test_what_does_not_fit_is_refused_by_name(named):
         made(**REFUSED[named]).train(64)
 
 
-def test_a_run_goes_on_with_other_environments_and_from_an_unfused_one(tmp_path):
+@pytest.mark.parametrize("environments", [4, pytest.param(8, marks=pytest.mark.long)])
+def test_a_run_goes_on_with_other_environments_and_from_an_unfused_one(environments, tmp_path):
     config = DQNConfig(n_step=3, **REPLAYED)
     made(False, algorithm="dqn", config=config, run_dir=tmp_path / "run").train(600)
     found = []
     for fused in (True, False):
         execution = etude.Execution(vectorization="compiled", fused=fused)
-        for environments in (8, 4):
-            run = etude.load(tmp_path / "run", execution=execution, environments=environments)
-            run.train(640)
-            found.append(run)
-    assert_same_weights(found[0], found[2], 1e-6)
-    assert_same_weights(found[1], found[3], 1e-6)
+        run = etude.load(tmp_path / "run", execution=execution, environments=environments)
+        run.train(640)
+        found.append(run)
+    assert_same_weights(*found, 1e-6)
 
 
 def test_it_goes_with_compiled_rollouts_alone():
