@@ -76,6 +76,7 @@ def talk():
     return TokenEnvironment(Talk(), LETTERS, context=120, slide=True)
 
 
+@pytest.mark.long_but("gpt2")
 @pytest.mark.parametrize("kind", KINDS)
 def test_acting_with_the_models_own_cache_equals_the_whole_game(folders, kind):
     """Rows whose texts have other lengths, that begin anew, and that are asked for twice, of weights that change."""
@@ -100,6 +101,7 @@ def test_acting_with_the_models_own_cache_equals_the_whole_game(folders, kind):
     assert cached > 20 and widest > 20
 
 
+@pytest.mark.long_but("llama")
 @pytest.mark.parametrize("kind", KINDS)
 def test_bc_trains_adapters_alone(folders, games, kind, tmp_path):
     pretrained = Pretrained(folders[kind], LETTERS, lora={"r": 2, "lora_alpha": 8})

@@ -125,6 +125,7 @@ def test_an_exception_that_is_no_common_one_is_raised_here_in_clear_and_bounded_
         (lockstep, labelled.write_no_message),
     ],
 )
+@pytest.mark.long_but("write_less_than_it_says", "lockstep")
 def test_a_worker_that_writes_into_our_pipe_is_replaced(tmp_path, kind, fault, monkeypatch):
     monkeypatch.setattr("etude.workers.process._CUT_OFF", 1)
     witness, warnings = collect_all(kind(partial(Faulty, fault=fault, flag=str(tmp_path / "done"))))

@@ -206,6 +206,7 @@ def test_workers_are_no_copies_where_the_program_asks_for_the_start_method_spawn
     assert copies[0] != copies[1]
 
 
+@pytest.mark.long_but("os.kill(os.getpid(), 9)")
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 @pytest.mark.parametrize("ends", ["os._exit(1)", "os.kill(os.getpid(), 9)"])
 def test_workers_start_by_themselves_where_the_process_that_forks_them_ends(tmp_path, ends):
@@ -310,6 +311,7 @@ def test_a_worker_stays_small_and_imports_no_framework(tmp_path):
     assert all(float(size) <= 90 for size in out.split("\n")[1:3])
 
 
+@pytest.mark.long_but("os.kill(os.getpid(), 9)", "while True: play()")
 @pytest.mark.parametrize("last", ["raise RuntimeError('mine')", "os.kill(os.getpid(), 9)", "while True: play()"])
 def test_a_program_whose_workers_only_step_leaves_nothing_either(tmp_path, last):
     body = f"""

@@ -30,6 +30,7 @@ def made(algorithm, env=Hidden, **more):
     return run_given(algorithm, partial(env), **settings)
 
 
+@pytest.mark.long_but("mappo", "qmix", "maddpg")
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_a_run_whose_critics_read_the_state_goes_on_bit_for_bit_where_it_was_saved(algorithm, tmp_path):
     with made(algorithm) as run:
@@ -43,6 +44,7 @@ def test_a_run_whose_critics_read_the_state_goes_on_bit_for_bit_where_it_was_sav
         assert_same_weights(again.engine.weights(), expected)
 
 
+@pytest.mark.long_but("mappo", "matd3")
 @pytest.mark.parametrize("algorithm", CONFIGS)
 def test_workers_collect_the_same_states_as_one_process(algorithm):
     found = []

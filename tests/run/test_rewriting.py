@@ -75,6 +75,7 @@ def assert_same(one, other):
         np.testing.assert_array_equal(weight, other[name])
 
 
+@pytest.mark.long_but("ppo", "overlap")
 @in_each_place
 def test_shaped_rewards_train_as_an_environment_with_these_rewards_does(algorithm, settings):
     by_wrapper = weights_after(256, "CartPole-v1", algorithm=algorithm, wrappers=[Shaped], **settings)
@@ -128,6 +129,7 @@ def test_a_rewriter_that_changes_nothing_changes_no_number():
     assert_same(weights_after(128), weights_after(128, rewrite=lambda steps: steps))
 
 
+@pytest.mark.long_but("dqn", "pool")
 @in_each_place
 def test_a_resumed_run_goes_on_with_the_state_of_its_rewriters(algorithm, settings, tmp_path):
     with tiny("CartPole-v1", algorithm, rewrite=[Decaying()], **settings) as run:
@@ -185,6 +187,7 @@ class Failing:
     ("algorithm", "settings", "call"), [("dqn", {}, 1), *((*place, 3) for place in PLACES)],
     ids=["first", "dqn", "ppo", "pool", "overlap"],
 )  # fmt: skip
+@pytest.mark.long_but("first", "ppo", "overlap")
 def test_a_rewriter_that_raises_ends_the_run_which_is_saved_and_loses_nothing(algorithm, settings, call, tmp_path):
     expected = weights_after(256, algorithm=algorithm, rewrite=shaped, **settings)
     with tiny("CartPole-v1", algorithm, rewrite=Failing(call), run_dir=tmp_path / "run", **settings) as run:

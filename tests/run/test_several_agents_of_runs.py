@@ -94,6 +94,7 @@ def test_what_cannot_be_is_refused_with_what_to_do(algorithm, env, policies, mes
 @pytest.mark.parametrize(
     ("algorithm", "env"), [("ppo", Mixed), ("dqn", Counting), ("maddpg", Coming), ("ppo", Pausing)]
 )
+@pytest.mark.long_but("ppo-Mixed", "dqn-Counting", "ppo-Pausing")
 def test_workers_collect_the_same_steps_as_one_process(algorithm, env):
     found = []
     for workers in (0, 2):
@@ -208,6 +209,7 @@ def ends(run, steps):
     return [end for event in run.steps(steps) if isinstance(event, Collected) for end in event.episodes]
 
 
+@pytest.mark.long_but("0-ppo", "2-dqn")
 @pytest.mark.parametrize("algorithm", ["dqn", "ppo", "maddpg"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_the_return_of_each_agent_is_told_where_the_sum_of_them_is_always_zero(algorithm, workers):

@@ -96,6 +96,7 @@ def test_any_number_of_workers_sees_the_same_tasks():
         np.testing.assert_array_equal(seen[0], other)
 
 
+@pytest.mark.long_but("in process", "lockstep", "overlap")
 @pytest.mark.parametrize("settings", PLACES, ids=NAMES)
 def test_a_resumed_run_is_the_uninterrupted_one_in_the_middle_of_a_curriculum(settings, tmp_path):
     with tiny(Levels, **settings) as whole:

@@ -21,6 +21,7 @@ from etude.networks.network import parts_of
 from etude.training.assembly.agents import check_spaces
 
 every_kind_of_state = every_case(*EVERY_KIND, others_long=True)  # another engine, which compiles again, takes it over
+SLOW = ("pets", "td_mpc2 on images", "cal_ql, lagrange", "impala multidiscrete")  # whose losses fall late
 
 
 def exploring(output):
@@ -56,7 +57,7 @@ def test_learning_lowers_the_loss_on_one_batch_and_every_number_is_finite(case, 
     many = Batch(**{field.name: _twice(getattr(batches, field.name)) for field in dataclasses.fields(Batch)})
     hyper = case.hyper(target_update_every=1_000_000, tau=0.0, entropy_coefficient=0.0, learning_rate=3e-3)
     first = engine.learn(many, hyper)
-    for _ in range(10):
+    for _ in range(20 if case.name in SLOW else 10):
         last = engine.learn(many, hyper)
     last_names = {name.split(".")[-1]: name for name in first.losses}
     part = next(part for part in ("q", "critic", "model", "actor", "reward_model") if part in last_names)

@@ -48,6 +48,7 @@ def measured(directory):
     return [record for record in records if any("/" in key for key in record)]
 
 
+@pytest.mark.variant
 def test_a_run_can_be_evaluated_watched_and_plotted(trained, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("SDL_VIDEODRIVER", "dummy")
     assert cli.main(["evaluate", str(trained), "--episodes", "3"]) == 0
@@ -60,6 +61,7 @@ def test_a_run_can_be_evaluated_watched_and_plotted(trained, tmp_path, capsys, m
     assert (tmp_path / "curve.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.variant
 def test_a_run_resumed_from_a_checkpoint_leaves_the_metrics_of_the_uninterrupted_one(trained, tmp_path):
     directory = tmp_path / "broken"
     shutil.copytree(trained, directory)

@@ -149,10 +149,7 @@ print(os.environ.get("KERAS_BACKEND"), "keras" in sys.modules)
 """
 
 
-SET = [
-    pytest.param("numpy", marks=pytest.mark.one_engine("tensorflow")),
-    pytest.param(None, marks=pytest.mark.variant("jax")),
-]
+SET = [pytest.param("numpy", marks=pytest.mark.one_engine("tensorflow")), pytest.param(None, marks=pytest.mark.variant)]
 
 
 @pytest.mark.parametrize("set_by_user", SET)

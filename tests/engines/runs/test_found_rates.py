@@ -18,6 +18,7 @@ def new(engine_name, algorithm="ppo", **more):
     return etude.Run(algorithm, Pointer, engine=engine_name, environments=2, **config, **more)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("algorithm", ["ppo", pytest.param("dqn", marks=pytest.mark.variant)])
 def test_a_ramp_leaves_a_run_as_it_was(engine_name, algorithm, tmp_path):
     small = {} if algorithm == "ppo" else {"learning_starts": 16, "batch_size": 8, "network": etude.Mlp((8,))}

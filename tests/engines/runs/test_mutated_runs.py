@@ -35,11 +35,9 @@ def only(kind, **more):
     return Mutations(**{**none, kind: 1.0, "network": LIMITS, **more})
 
 
-VARIANTS = [pytest.param(name, marks=pytest.mark.variant) for name in ("ppo", "sac", "recurrent_ppo")]
-
-
 @pytest.mark.long_but("qmix", "recurrent_ppo")
-@pytest.mark.parametrize("algorithm", ["dqn", "qmix", *VARIANTS])
+@pytest.mark.variant
+@pytest.mark.parametrize("algorithm", CASES)
 def test_a_mutated_run_goes_on_with_all_that_its_parent_learned(engine_name, algorithm):
     env, config = CASES[algorithm]
     rng = np.random.default_rng(4)

@@ -61,6 +61,7 @@ class Watched:
         return self._inner(batches, hyper, done)
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("size", [64, 8, 2, 1])
 def test_the_moments_of_returns_are_those_of_the_rollouts_whatever_the_size_of_minibatches(size, engine_name):
     config = dataclasses.replace(PPO, rollout_length=16, minibatch_size=size, normalize_value=True, learning_rate=0.0)
@@ -81,6 +82,7 @@ def test_the_moments_of_returns_are_those_of_the_rollouts_whatever_the_size_of_m
         ("appo", APPOConfig(network=Mlp((4,)), rollout_length=1, minibatch_size=1), 1),
     ],
 )
+@pytest.mark.variant
 def test_the_advantage_of_a_minibatch_of_one_step_moves_the_policy(algorithm, config, environments, engine_name):
     config = dataclasses.replace(config, entropy_coefficient=0.0)
     with Run(algorithm, Drifting, config=config, environments=environments, engine=engine_name, seed=1) as run:
@@ -133,6 +135,7 @@ def test_a_run_in_pieces_of_any_length_learns_what_one_call_learns(algorithm, st
     assert sum(batches.weight.size for batches in watched.batches) == 640
 
 
+@pytest.mark.variant
 @pytest.mark.parametrize("rewrite", [RND(network=Mlp((4,)), batch_size=24), ICM(network=Mlp((4,)), batch_size=24)])
 def test_intrinsic_rewards_of_a_run_in_pieces_are_those_of_one_call(rewrite, engine_name):
     def learned(pieces):
@@ -143,6 +146,7 @@ def test_intrinsic_rewards_of_a_run_in_pieces_are_those_of_one_call(rewrite, eng
     assert differences(learned([640]), learned(pieces_of(38, 640))) == []
 
 
+@pytest.mark.variant
 def test_pieces_are_the_same_with_workers_evaluations_and_checkpoints_in_between(engine_name, tmp_path):
     with made("ppo", engine_name) as whole:
         expected = trained(whole, [640])
@@ -157,6 +161,7 @@ def test_pieces_are_the_same_with_workers_evaluations_and_checkpoints_in_between
         assert differences(expected, trained(run, [])) == []
 
 
+@pytest.mark.variant
 def test_a_policy_beside_one_that_learns_more_often_learns_from_what_it_acted_with(engine_name):
     config = dataclasses.replace(PPO, minibatch_size=None, learning_rate=5e-2)
     often = DQNConfig(network=Mlp((4,)), learning_starts=0, train_every=4, batch_size=8, n_step=1)
@@ -168,6 +173,7 @@ def test_a_policy_beside_one_that_learns_more_often_learns_from_what_it_acted_wi
     np.testing.assert_allclose(found, 0, atol=1e-7)
 
 
+@pytest.mark.variant
 def test_a_rollout_whose_length_a_rule_changes_is_learned_from_after_a_piece_that_ends_inside(engine_name):
     config = dataclasses.replace(PPO, adapt=("kl:rollout_length",))
     with made("ppo", engine_name, config=config) as run:

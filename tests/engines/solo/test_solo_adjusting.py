@@ -5,6 +5,7 @@ import functools
 import cloudpickle
 import numpy as np
 import pytest
+from cases import BOTH, variants_but
 from solo_agents import agent_for, discrete, on_policy, once, pool_of, train
 from solo_agents_worlds import Walk
 from solo_cases import S, agents_of, batches, engine_for
@@ -185,9 +186,8 @@ def test_a_hyperparameter_that_the_user_sets_moves_from_there(engine_name):
     assert event.after == 1.0, "a probability"
 
 
-@pytest.mark.parametrize("name", ["DQN", "PPO"])
+@pytest.mark.parametrize("name", variants_but({"DQN": BOTH}, ["DQN", "PPO"]))
 def test_gradients_are_those_that_a_step_would_take_and_change_nothing(name, engine_name):
-    not_on(engine_name, {"DQN": "jax", "PPO": "tensorflow"}[name])
     framework = agents_of(engine_name)
     agent = getattr(framework, name)()
     groups = agent.param if name == "DQN" else [list(group) for group in agent.param]

@@ -89,6 +89,7 @@ def rate_of(optimizer, engine_name):
     return optimizer.param_groups[0]["lr"] if engine_name == "torch" else float(np.asarray(optimizer.learning_rate))
 
 
+@pytest.mark.variant("jax")
 def test_several_learning_rates_keep_their_ratio(engine_name):
     agent = new(engine_name, "PPO")
     rates = LearningRates(agent._session(options_from(agent, {}), None).learner.engine)

@@ -14,7 +14,7 @@ from etude.base.spaces import Discrete, Spaces, Tuple
 pytestmark = pytest.mark.every_engine
 
 CONTINUOUS_ACTIONS = {"DQN": False, "PPO": False, "DDPG": True}
-KINDS = variants_but({"DQN": BOTH, "PPO": ("jax",), "DDPG": BOTH}, CONTINUOUS_ACTIONS)
+KINDS = variants_but({"DQN": BOTH, "PPO": ("jax",), "DDPG": ("tensorflow",)}, CONTINUOUS_ACTIONS)
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
 
