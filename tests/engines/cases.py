@@ -469,6 +469,8 @@ CASES = [
 BOTH = ("jax", "tensorflow")
 # One of each kind of state that there is: it is compiled on every engine.
 EVERY_KIND = ("dqn", "rainbow", "ppo discrete", "sac", "td3", "r2d2, masked", "airl discrete", "vdn")
+# Their losses are those of DQN, DDPG, A2C and SAC, of which torch alone learns here.
+OF_ANOTHER_LOSS = ("apex_dqn", "apex_ddpg", "a3c discrete", "sac_n")
 # What TensorFlow traces and compiles for longest.
 LONG_ON_TENSORFLOW = (
     "dreamer_v3", "td_mpc2", "rlhf", "decision_transformer", "gail discrete", "maddpg", "matd3", "mappo", "qmix"
@@ -478,7 +480,7 @@ LONG_ON_TENSORFLOW = (
 def in_turn(names: Collection[str]) -> dict[str, tuple[str, ...]]:
     """Of these cases the first of each algorithm, with the engines that compile it: JAX or TensorFlow in turn, so that
     two algorithms that learn from the same are on both, but JAX what takes TensorFlow long."""
-    firsts = {case.algorithm: case for case in reversed(CASES) if case.name in names}
+    firsts = {case.algorithm: case for case in reversed(CASES) if case.name in {*names} - {*OF_ANOTHER_LOSS}}
     alike = sorted(firsts.values(), key=lambda case: (case.agent().learns_from, case.spaces.agents is None, case.name))
     found = {}
     for i, case in enumerate(alike):

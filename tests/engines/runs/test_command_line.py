@@ -147,7 +147,7 @@ def test_a_run_on_recorded_data_is_trained_resumed_evaluated_and_plotted(engine_
     assert "give data= (--data)" in capsys.readouterr().err
 
 
-@pytest.mark.one_engine("tensorflow")
+@pytest.mark.one_engine("jax")
 def test_the_command_line_shows_nothing_of_what_a_framework_logs_while_it_is_loaded(engine_name, tmp_path):
     train = f"etude train ppo CartPole-v1 --steps 64 --engine {engine_name} -q --evaluate-every 0 --run-dir"
     command = [sys.executable, "-m", *train.split(), str(tmp_path / "run")]

@@ -18,8 +18,6 @@ from etude import checkpoint
 from etude.base.events import Saved
 from etude.checkpoint.run_directory import RunDirectory
 
-pytestmark = pytest.mark.every_engine
-
 SCHEDULE = {"evaluate_every": 90, "evaluate_episodes": 2}
 SAVED_AT_EVERY = 4  # parts of the run
 AGAIN = ("dqn", "r2d2", "ppo", "es", "a3c", "ppo-several")  # one of each way in which workers collect
@@ -47,12 +45,10 @@ def read(path: Path, state: Path) -> tuple[list, dict]:
 @pytest.fixture(scope="module")
 def tried(engine_name, request):
     """The names of the cases that are tried: one of each way to learn on every engine; all on the one that starts
-    fastest, as the rest knows no engine. Without --whole, those whose states differ, and one or two where an
-    engine compiles."""
+    fastest, as the rest knows no engine. Without --whole, those whose states differ, and two on JAX."""
     if request.config.getoption("--whole"):
         return [case.name for case in CASES if case.name in ("dqn", "ppo", "sac", "es") or engine_name == "torch"]
-    compiled = {"jax": ("dqn", "sac"), "tensorflow": ("dqn",)}
-    return [case.name for case in CASES if case.name in compiled.get(engine_name, STATES)]
+    return [case.name for case in CASES if case.name in (("dqn", "sac") if engine_name == "jax" else STATES)]
 
 
 @pytest.fixture(scope="module")

@@ -59,9 +59,12 @@ def test_one_two_and_four_replicas_learn_the_same_one_strategy_after_the_other(a
     assert_divided(found["learned"][algorithm], [1, 2, 4])
 
 
-def test_two_workers_learn_what_one_process_learns_and_go_on_from_what_the_chief_saved(on_two_replicas, tmp_path):
+@pytest.mark.parametrize("hashes", ["same", pytest.param("other", marks=pytest.mark.long)])  # of strings
+def test_two_workers_learn_what_one_process_learns_and_go_on_from_what_the_chief_saved(
+    hashes, on_two_replicas, tmp_path
+):
     alone = on_two_replicas["learned"]["dqn"][0]
-    reports, codes = run_workers(PROGRAM, forked=(True, False), path=str(tmp_path / "run"))
+    reports, codes = run_workers(PROGRAM, forked=(True, hashes == "same"), path=str(tmp_path / "run"))
     assert codes == [0, 0]
     assert [report["chief"] for report in reports] == [True, False]
     assert [report["rows"] for report in reports] == [[[0, 4]], [[1, 4]]], "of batches of 8"

@@ -1,10 +1,8 @@
 """What an engine says of an agent of one's own that cannot be trained."""
 
-import subprocess
-import sys
-
 import numpy as np
 import pytest
+import python_programs
 from solo_cases import agents_of, batches, engine_for, optimizers_for
 
 from etude.base.errors import ConfigError, NumericalError
@@ -171,5 +169,5 @@ def test_keras_on_torch_is_refused(engine_name):
     )
     if engine_name != "torch":
         pytest.skip("needs a process of its own; once is enough")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
-    assert "Keras runs on torch in this process" in done.stderr
+    _, errors = python_programs.start("-c", program).communicate(timeout=120)
+    assert "Keras runs on torch in this process" in errors
