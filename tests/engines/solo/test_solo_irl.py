@@ -212,6 +212,7 @@ def test_airl_earns_log_d_minus_log_one_minus_d_and_for_an_end_what_follows_for_
     np.testing.assert_allclose(found, np.log(probability) - np.log(1 - probability) + ever, rtol=1e-4)
 
 
+@pytest.mark.long_but("gail")
 @pytest.mark.parametrize("module", variants_but(("gail",), ("gail", "airl")))
 def test_the_discriminator_learns_to_tell_the_expert_from_a_policy(module, engine_name):
     agent = imitator(module, engine_name, num_updates=1, update_steps=1000)
@@ -231,6 +232,7 @@ def imitated(agent, engine_name):
     return np.mean(engine_of(agent).act(s)[1].argmax(1) == (s[:, 0] > 0))
 
 
+@pytest.mark.long_but("airl")
 @pytest.mark.variant
 @pytest.mark.parametrize("module", ["gail", "airl"])
 def test_the_expert_is_imitated_against_the_rewards_of_the_environment(module, engine_name):

@@ -78,7 +78,7 @@ def test_a_constant_reward_is_worth_one_over_one_minus_gamma(engine_name):
     ones = np.ones(shape, np.float32)
     action = np.random.default_rng(0).integers(0, A, shape)
     steps = Batch(observation, action, ones, ones, observation, ones, np.zeros(shape, np.int64))
-    for _ in range(60):
+    for _ in range(30):
         engine.learn(steps, {})
         engine.update_param()
     np.testing.assert_allclose(engine.act(observation[0, :2]), 1 / (1 - 0.8), rtol=0.02)
