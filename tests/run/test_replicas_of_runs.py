@@ -283,6 +283,7 @@ def test_an_exception_that_cannot_be_pickled_is_raised_where_it_was_and_told_in_
 FAILURES = ("rewriter", "metric", "callback", "evaluation", "save", "loop")
 
 
+@pytest.mark.long_but("rewriter-1", "metric-0", "callback-1", "evaluation-0", "save-0", "loop-1")
 @pytest.mark.parametrize("rank", [0, 1])
 @pytest.mark.parametrize("what", FAILURES)
 def test_what_fails_in_one_process_ends_the_other_with_its_number_and_cause(what, rank, monkeypatch, tmp_path):
