@@ -1,5 +1,5 @@
-"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, by a regime
-that says which old transitions it samples and drops. What it samples become the arguments of the agent's
+"""The learner of an agent of one's own: stores episodes in the replay, then learns minibatches from it, whose kind
+says which old transitions are sampled and dropped. What is sampled becomes the arguments of the agent's
 `action(s)` and `__call__(s, a, next_s, r, d)`.
 
 r is the reward, over several steps the discounted sum. d is the share of gamma that the next value loses: for one
@@ -43,7 +43,7 @@ from etude.protocols import Weights
 from etude.replay import Buffer
 from etude.rollout import FollowingActor
 from etude.solo.callbacks import Callbacks
-from etude.solo.settings import Options, Regime, Settings, Window, cut_if_due
+from etude.solo.settings import Options, ReplayKind, Settings, Window, cut_if_due
 from etude.training.learner import add_to_means
 from etude.training.schedule import RunProgress, check_progress
 
@@ -172,14 +172,14 @@ MOST_MINIBATCHES = 64  # in one call of the engine
 class EpisodeLearner:
     """Learns after every collection: `num_updates` minibatches, or as many as make one pass over the replay.
 
-    regime: what is sampled and what is dropped. count: environments. hyper: what views read (gamma). rng: picks columns
-        of the ring, with `random`.
+    replay_kind: what is sampled and what is dropped. count: environments. hyper: what views read (gamma). rng: picks
+        columns of the ring, with `random`.
     """
 
     explores_anew: ClassVar[bool] = False  # layers are the user's, and so is their noise
 
     settings: Settings
-    regime: Regime
+    replay_kind: ReplayKind
     engine: Any
     buffer: Buffer
     count: int
@@ -204,7 +204,7 @@ class EpisodeLearner:
         """Train with these options from now on."""
         self.callbacks: Callbacks = callbacks
         self.options: Options = options
-        self.window: Window = self.regime.window(options)
+        self.window: Window = self.replay_kind.window(options)
 
     def count_of(self, name: str) -> Any:
         """The present value of batch, num_updates, num_store, update_steps or update_batches; None where it was not
@@ -266,8 +266,8 @@ class EpisodeLearner:
             self.engine.update_param()
             self.follow_calls += done > 0
             before = len(self.buffer)
-            if self.regime.drop is not None:
-                self.regime.drop(self.buffer, self.options)
+            if self.replay_kind.drop is not None:
+                self.replay_kind.drop(self.buffer, self.options)
             self._note_window(before)
         self._learn_until(done, minibatches, minibatches, losses)
         if not minibatches:
@@ -299,7 +299,8 @@ class EpisodeLearner:
         before, now = self._followed, (self.progress.step, self.batches + minibatches)
         each = self.count_of("update_steps"), self.count_of("update_batches")
         due = sum(b // every - a // every for every, a, b in zip(each, before, now, strict=True) if every is not None)
-        made = due if self.regime.drop is None else min(due, minibatches, 1)  # of neither, every minibatch makes one
+        # Of neither, every minibatch makes one
+        made = due if self.replay_kind.drop is None else min(due, minibatches, 1)
         if made or not due:
             self._followed = now
         return made
@@ -315,7 +316,7 @@ class EpisodeLearner:
                 drawn_for = self.hyper(), self.count_of("batch")
                 self.buffer.view.adjust(self.hyper())
                 # Those that depend on the errors of the ones before are drawn one by one
-                together = 1 if self.regime.reports else min(MOST_MINIBATCHES, end - done)
+                together = 1 if self.replay_kind.reports else min(MOST_MINIBATCHES, end - done)
                 batches = self.buffer.sample(together, self.count_of("batch"))
                 drawn = [batches]
                 if together > 1 and each_batch:
@@ -334,7 +335,7 @@ class EpisodeLearner:
 
     def _update_priorities(self, batches: Batch, update: Update) -> None:
         """Set the priorities of batches to what their loss reported."""
-        names = self.regime.reports
+        names = self.replay_kind.reports
         found = {"TD": update.td_error, "ratio": update.ratio}
         errors = [error for name in names if (error := found[name]) is not None]
         if len(errors) < len(names):

@@ -40,7 +40,7 @@ from etude.solo.learner import (
     loss_arguments,
     split_output,
 )
-from etude.solo.settings import Options, Settings, StrategyArguments, regime_of
+from etude.solo.settings import Options, Settings, StrategyArguments, replay_kind_of
 from etude.training.loop import Collection
 
 EXAMPLES = {"keras": "keras.optimizers.Adam()", "torch": "torch.optim.Adam(agent.param)"}
@@ -129,7 +129,7 @@ class Session:
     def overlaps(self, options: Options) -> bool:
         """Whether workers collect while this process learns: they can act, and may do so with old weights."""
         can = options.workers > 0 and self.learner.engine.exportable
-        return can and options.parallel_store_and_training and self.learner.regime.drop is None
+        return can and options.parallel_store_and_training and self.learner.replay_kind.drop is None
 
     def _rollout(self, options: Options, explorer: Explorer) -> Rollout:
         """Steps the environments in the chief, in its own process or in workers; the others get the same steps."""
@@ -271,7 +271,7 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
     if described.agents is not None and not settings.MARL:
         raise ConfigError(f"{described.name} has several agents: {(*described.agents,)}. Say set(..., MARL=True).")
     check_networks(agent, warn)
-    learned, regime = learns_rewards(agent, settings), regime_of(settings)
+    learned, replay_kind = learns_rewards(agent, settings), replay_kind_of(settings)
     gamma = lambda: float(getattr(agent, "gamma", 1.0))  # noqa: E731  # it may change at any time
     view, convert = _view(agent, settings, described, gamma(), seed)
     replicas = engines.strategy_replicas(key.strategy)
@@ -310,9 +310,9 @@ def build_session(agent: Any, key: SessionKey, seed: int, warn: Callable[[str], 
         folder = str(Path(folder) / f"worker{group.rank}")
     size = max(settings.pool_size, -(-settings.batch // key.count) * key.count)  # every column has as many rows
     ring = Ring(spaces, size, key.count, extras, reward_shape=() if several is None else (several,), folder=folder)
-    buffer = Buffer(ring, regime.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
+    buffer = Buffer(ring, replay_kind.selector(ring.rows), view, generator(seed, "replay"), fixed=True)
     hyper = lambda: {"gamma": gamma()}  # noqa: E731
-    learner = EpisodeLearner(settings, regime, engine, buffer, key.count, hyper, generator(seed, "spread"))
+    learner = EpisodeLearner(settings, replay_kind, engine, buffer, key.count, hyper, generator(seed, "spread"))
     learner.before_phase = lambda: agent.adjust_func and agent.adjust_func()
     given = settings.explorer
     policies: list[Any] = list(given) if isinstance(given, list | tuple) else [AsIs() if given is None else given]

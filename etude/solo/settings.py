@@ -262,7 +262,7 @@ class Options:
         return next((window for window in given if window is not None), None)
 
 
-class Regime(NamedTuple):
+class ReplayKind(NamedTuple):
     """How the learner and the rollout treat old transitions.
 
     selector: makes the selector of the replay, given the rows of its ring. reports: what the loss says of each example,
@@ -284,7 +284,7 @@ class Regime(NamedTuple):
         return window
 
 
-def regime_of(settings: Settings) -> Regime:
+def replay_kind_of(settings: Settings) -> ReplayKind:
     """What PPO and PR ask for. PPO alone empties the replay when the old policy is updated; with PR it is only cut,
     as priorities choose what to learn from and ratios correct it: without a window, to the newer half."""
 
@@ -295,11 +295,11 @@ def regime_of(settings: Settings) -> Regime:
     by_error = partial(Prioritised, alpha=settings.alpha, initial_error=settings.initial_TD)
     if settings.PPO and settings.PR:
         by_both = partial(by_error, initial_ratio=settings.initial_ratio, mix=settings.lambda_)
-        return Regime(by_both, ("TD", "ratio"), drop=cut_to_window)
+        return ReplayKind(by_both, ("TD", "ratio"), drop=cut_to_window)
     if settings.PR:
-        return Regime(partial(by_error, mix=1.0), ("TD",), ("window_size_pr", *WINDOWS))
+        return ReplayKind(partial(by_error, mix=1.0), ("TD",), ("window_size_pr", *WINDOWS))
     drawn: Callable[[int], Selector] = lambda rows: Passes() if settings.num_updates is None else Uniform()  # noqa: E731
-    return Regime(drawn, drop=(lambda buffer, options: buffer.clear()) if settings.PPO else None)
+    return ReplayKind(drawn, drop=(lambda buffer, options: buffer.clear()) if settings.PPO else None)
 
 
 def settings_from(named: dict[str, Any]) -> Settings:

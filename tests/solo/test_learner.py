@@ -13,7 +13,7 @@ from etude.explore import EpsGreedyQPolicy
 from etude.replay import Buffer, OneStep, Ring
 from etude.solo.callbacks import Callbacks, LambdaCallback
 from etude.solo.learner import EpisodeLearner
-from etude.solo.settings import Options, Settings, regime_of
+from etude.solo.settings import Options, Settings, replay_kind_of
 
 SPACES = Spaces(Box(-1, 1, (2,)), Discrete(2))
 
@@ -39,10 +39,10 @@ class NotingEngine:
 
 def learner(environments=1, rows=100, **settings):
     made = Settings(policy=EpsGreedyQPolicy(), **{"batch": 4, "pool_size": 100, **settings})
-    regime, ring = regime_of(made), Ring(SPACES, rows, environments)
-    buffer = Buffer(ring, regime.selector(ring.rows), OneStep(0.9), generator(0, "test"))
+    replay_kind, ring = replay_kind_of(made), Ring(SPACES, rows, environments)
+    buffer = Buffer(ring, replay_kind.selector(ring.rows), OneStep(0.9), generator(0, "test"))
     hyper = lambda: {"gamma": 0.9}  # noqa: E731
-    return EpisodeLearner(made, regime, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
+    return EpisodeLearner(made, replay_kind, NotingEngine(), buffer, environments, hyper, generator(0, "spread"))
 
 
 def episode(length, column=0):

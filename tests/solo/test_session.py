@@ -11,7 +11,7 @@ from etude.base.seeding import generator, generator_state
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import Greedy
 from etude.solo.session import Session
-from etude.solo.settings import Options, Settings, regime_of
+from etude.solo.settings import Options, Settings, replay_kind_of
 
 SPACES = Spaces(Box(-1, 1, (2,), np.float32), Discrete(2))
 
@@ -79,6 +79,6 @@ def test_who_gives_up_asks_no_worker(monkeypatch):
 @pytest.mark.parametrize(("PPO", "PR"), [(False, False), (False, True), (True, False), (True, True)])
 def test_workers_may_act_with_older_weights_off_policy_only(PPO, PR):
     engine = SimpleNamespace(spaces=SPACES, exportable=True)
-    regime = regime_of(Settings(PPO=PPO, PR=PR, update_steps=1))
-    session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=2, regime=regime), None, 0)
+    replay_kind = replay_kind_of(Settings(PPO=PPO, PR=PR, update_steps=1))
+    session = Session(None, Greedy(), SimpleNamespace(engine=engine, count=2, replay_kind=replay_kind), None, 0)
     assert session.overlaps(Options(processes=2)) is not PPO

@@ -7,7 +7,7 @@ from etude.base.seeding import generator
 from etude.base.spaces import Box, Discrete, Spaces
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess
 from etude.replay import Buffer, OneStep, Ring, Uniform
-from etude.solo.settings import Options, Settings, cut_if_due, regime_of
+from etude.solo.settings import Options, Settings, cut_if_due, replay_kind_of
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_options_that_cannot_be_are_refused(given, said):
 
 def test_a_clearing_frequency_without_a_window_is_refused():
     with pytest.raises(ConfigError, match="give window_size"):
-        regime_of(Settings()).window(Options(clearing_freq=10))
+        replay_kind_of(Settings()).window(Options(clearing_freq=10))
 
 
 @pytest.mark.parametrize(
@@ -89,17 +89,17 @@ ON_POLICY = {"PPO": True, "update_steps": 10}
 
 
 def test_on_policy_with_priorities_keeps_the_newer_half_unless_told_otherwise():
-    regime = regime_of(Settings(**ON_POLICY, PR=True))
+    replay_kind = replay_kind_of(Settings(**ON_POLICY, PR=True))
     for options, kept in ((Options(), 20), (Options(window_size_ppo=8), 8), (Options(window_size=0.25), 10)):
         buffer = filled(40)
-        regime.drop(buffer, options)
+        replay_kind.drop(buffer, options)
         assert len(buffer) == kept
 
 
 def test_on_policy_the_pool_is_emptied_and_off_policy_it_is_kept():
     for settings, kept in (({}, 40), ({"PR": True}, 40), (ON_POLICY, 0)):
         buffer = filled(40)
-        if (drop := regime_of(Settings(**settings)).drop) is not None:
+        if (drop := replay_kind_of(Settings(**settings)).drop) is not None:
             drop(buffer, Options())
         assert len(buffer) == kept
 
@@ -109,15 +109,15 @@ FLAGS = [(False, False), (False, True), (True, False), (True, True)]
 
 def test_with_priorities_their_own_window_counts_first():
     options = Options(window_size=5, window_size_pr=7, window_size_=9)
-    assert [regime_of(Settings(PPO=ppo, PR=pr, update_steps=1)).window(options) for ppo, pr in FLAGS] == [
+    assert [replay_kind_of(Settings(PPO=ppo, PR=pr, update_steps=1)).window(options) for ppo, pr in FLAGS] == [
         5, 7, 5, 5,
     ]  # fmt: skip
-    assert regime_of(Settings()).window(Options(window_size_=9)) == 9
+    assert replay_kind_of(Settings()).window(Options(window_size_=9)) == 9
 
 
 def test_priorities_are_made_of_errors_and_on_policy_of_ratios_too():
     given = {"update_steps": 1, "initial_TD": 3.0, "initial_ratio": 1.5, "lambda_": 0.25, "alpha": 0.9}
-    off, on = (regime_of(Settings(PPO=ppo, PR=True, **given)).selector(8) for ppo in (False, True))
+    off, on = (replay_kind_of(Settings(PPO=ppo, PR=True, **given)).selector(8) for ppo in (False, True))
     assert (off.alpha, off.mix, off.deviation, off.largest[0]) == (0.9, 1.0, None, 3.0)
     assert (on.alpha, on.mix, on.largest.tolist()) == (0.9, 0.25, [3.0, 0.5])
 
