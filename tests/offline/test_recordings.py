@@ -95,7 +95,7 @@ def assert_same_episodes(found, wanted):
                 np.testing.assert_array_equal(one, other, err_msg=f"{name}.{path}")
 
 
-@pytest.mark.long_but("box", "jsonl")
+@pytest.mark.long_but("box", "jsonl", "multidiscrete-minari")
 @each_format
 @pytest.mark.parametrize("actions", ACTIONS)
 def test_every_kind_of_space_passes_bit_for_bit(tmp_path, form, actions):
