@@ -44,7 +44,8 @@ def declared(config: Any, also: Mapping[str, tuple[tuple[type, ...], str]] = Map
         kinds, expected = also.get(kind) or _DECLARED.get(kind, ((), ""))
         value = getattr(config, field.name)
         # True is no number here, though it is one to Python: what is loaded tells them apart.
-        if kinds and not (isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))):
+        fits = isinstance(value, kinds) and value == value and (bool in kinds or not isinstance(value, bool))
+        if kinds and not fits:  # NaN, which no comparison reaches, does not fit
             _refuse(config, field.name, expected)
 
 

@@ -29,6 +29,11 @@ def info_extra(name: str) -> str:
     return INFO + name
 
 
+def return_text(value: float) -> str:
+    """A return as text: with one decimal, or three significant digits where it is small or very large."""
+    return f"{value + 0.0:.1f}" if not value or 1 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
 class EpisodeEnd(NamedTuple):
     """One finished episode, in the environment's own rewards."""
 

@@ -230,10 +230,10 @@ def _describe(found: Inspection) -> None:
         lengths = np.array(found.lengths)
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
         returns = np.array(found.returns)
-        say(f"returns       mean {returns.mean():.2f}, standard deviation {returns.std():.2f}")
+        say(f"returns       mean {returns.mean():g}, standard deviation {returns.std():g}")
         counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)
         bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-        rows([(f"{low:.1f}", f"to {high:.1f}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
+        rows([(f"{low:g}", f"to {high:g}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
               for low, high, count in bars], indent="  ")  # fmt: skip
     for i, text in enumerate(found.texts):
         say(f"episode {i}, return {found.returns[i]:g}")

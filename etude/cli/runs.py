@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import etude.checkpoint as checkpoint
 from etude.base.checks import Stored
+from etude.base.data import return_text
 from etude.base.errors import CheckpointError, ConfigError
 from etude.checkpoint.run_directory import RunDirectory, read_run
 from etude.cli.options import OfTrained, explorer, takes, task, with_names, with_path
@@ -132,14 +133,14 @@ def _watch(path: Path, options: Any) -> None:
     if options.agent is not None:
         _check_window(path, options)
         earned = own_agent(path, options.agent).animate_agent(options.max_steps, options.video, options.seed)
-        say(f"episode 1: return {earned:.1f}")
+        say(f"episode 1: return {return_text(earned)}")
         return
     lengths: list[int] = []
 
     def tell(episode: Any) -> None:
         lengths.append(episode.length)
         cut = "" if episode.ended else f", cut off after {sum(lengths):,} steps"
-        say(f"episode {len(lengths)}: return {episode.reward:.1f}{cut}")
+        say(f"episode {len(lengths)}: return {return_text(episode.reward)}{cut}")
 
     with trained(path, options.checkpoint, options.env, trust=options.trust) as run:
         of_episodes = options.episodes, options.max_steps, options.seed, task(options.task)

@@ -117,7 +117,7 @@ def carry_out(
             f"\nReached a mean return of {schedule.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s."
         )
     elif schedule.target is not None and best is not None and best < schedule.target:
-        say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {best:.1f}.")
+        say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {best:g}.")
     next_commands(str(directory.path))
     return 0
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import Episode, EpisodeEnd, Steps
+from etude.base.data import Episode, EpisodeEnd, Steps, return_text
 from etude.base.errors import DataError
 from etude.base.spaces import (
     ActionLayout,
@@ -118,7 +118,7 @@ class Dataset:
     dropped: int = 0  # transitions of a file that were left out, because nobody knows what followed them
 
     def __repr__(self) -> str:
-        earned = f", mean return {self.returns.mean():.1f}" if self.episodes else ""
+        earned = f", mean return {return_text(self.returns.mean())}" if self.episodes else ""
         played = f" of {self.environment}" if self.environment else ""
         return f"<Dataset{played}: {len(self.episodes):,} episodes, {len(self):,} transitions{earned}>"
 

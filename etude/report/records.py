@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.data import EpisodeEnd
+from etude.base.data import EpisodeEnd, return_text
 from etude.base.errors import ConfigError
 from etude.base.events import (
     Adjusted,
@@ -304,7 +304,7 @@ class RunHistory(list[Record]):
     def title(self, run: Any) -> str:
         """A run in a line: what trains on what, how far it is, and what it earned last, in training or evaluated."""
         found = (record.get("eval/mean_reward", record.get("rollout/ep_rew_mean")) for record in reversed(self))
-        last = next((f"return {value:.1f}, " for value in found if value is not None), "")
+        last = next((f"return {return_text(value)}, " for value in found if value is not None), "")
         what = f"{run.algorithm} on {name_of(run.environment)}"
         return f"<Run: {what}, step {run.step:,}, {last}{run.engine.name}, seed {run.execution.seed}>"
 

@@ -268,8 +268,8 @@ def _named(values: dict[str, float]) -> str:
 
 
 def _number(value: float) -> str:
-    if value != value or value in (float("inf"), float("-inf")):
-        return str(value)
+    if value != value or abs(value) >= 1e12:
+        return f"{value:.4g}"
     if value == int(value) and abs(value) >= 1000:
         return f"{int(value):,}"
     return f"{value:,.1f}" if abs(value) >= 100 else f"{value:.3g}"

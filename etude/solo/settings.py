@@ -60,6 +60,7 @@ class Settings:
     pool_folder: str | None = None
 
     def __post_init__(self) -> None:
+        checks.declared(self)
         checks.counts(self, "pool_size", "batch", "num_updates", "num_steps", "update_batches", "update_steps")
         checks.counts(self, "trial_count")
         checks.fractions(self, "lambda_", "epsilon")
@@ -225,9 +226,9 @@ class Options:
     window_size: Window = None
     window_size_func: WindowFunction | None = None
     clearing_freq: int | None = None
-    window_size_: int | None = None
-    window_size_ppo: int | None = None
-    window_size_pr: int | None = None
+    window_size_: Window = None
+    window_size_ppo: Window = None
+    window_size_pr: Window = None
     jit_compile: bool = True
     random: bool = False
     shuffle: bool = True
@@ -236,6 +237,7 @@ class Options:
     p: int | None = None
 
     def __post_init__(self) -> None:
+        checks.declared(self)
         checks.counts(self, "num_store", "processes", "processes_her", "processes_pr", "clearing_freq")
         if self.p is not None and self.p < 0:
             raise ConfigError(f"train: p = {self.p}; expected the episodes between two lines, 0 for none, or None.")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import EpisodeEnd, WorkerWarning
+from etude.base.data import EpisodeEnd, WorkerWarning, return_text
 from etude.base.errors import CallbackError
 from etude.base.seeding import generator
 from etude.envs import make_environments, make_for_evaluation
@@ -74,11 +74,13 @@ class Evaluation:
         if not self.returns:
             return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()) or "no episodes"
         length = f", mean length {np.mean(self.lengths):.0f}" if self.lengths else ""
-        spread = {agent: np.std(returns) for agent, returns in self.returns_by_agent.items()}
-        each = [f"{agent} {mean:.1f} ± {spread[agent]:.1f}" for agent, mean in self.mean_by_agent.items()]
+        spread = {agent: float(np.std(returns)) for agent, returns in self.returns_by_agent.items()}
+        each = [
+            f"{agent} {return_text(mean)} ± {return_text(spread[agent])}" for agent, mean in self.mean_by_agent.items()
+        ]
         return (
-            f"return {self.mean:.1f} ± {self.std:.1f} over {len(self.returns)} episodes "
-            f"(lowest {min(self.returns):.1f}, highest {max(self.returns):.1f}{length})"
+            f"return {return_text(self.mean)} ± {return_text(self.std)} over {len(self.returns)} episodes "
+            f"(lowest {return_text(min(self.returns))}, highest {return_text(max(self.returns))}{length})"
             + (f"; by agent: {', '.join(each)}" if each else "")
         ) + (f"; {self.cut_off} cut off" if self.cut_off else "")
 

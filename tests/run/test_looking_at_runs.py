@@ -141,6 +141,10 @@ def test_results_and_data_are_one_line_each():
     assert repr(Evaluation((1.0, 3.0), (5, 7))) == (
         "<Evaluation: return 2.0 ± 1.0 over 2 episodes (lowest 1.0, highest 3.0, mean length 6)>"
     )
+    small = "<Evaluation: return 1.5e-09 ± 5e-10 over 2 episodes (lowest 1e-09, highest 2e-09, mean length 6)>"
+    assert repr(Evaluation((1e-9, 2e-9), (5, 7))) == small
+    assert "return 2e+30 ± 0.0 over 1 episodes (lowest 2e+30, " in repr(Evaluation((2e30,), (5,)))
+    assert "return 0.0 ± 0.0 over 1 episodes (lowest 0.0, " in repr(Evaluation((-0.0,), (5,)))
     assert repr(Evaluation((), (), metrics={"wins": 0.25})) == "<Evaluation: wins 0.25>"
     totals = {"episodes": 1200, "gradient_steps": 30}
     expected = "<Finished at step 9,000 (steps) after 2.5 s, 1,200 episodes, 30 gradient steps>"

@@ -12,6 +12,7 @@ from several_worlds import Coming, Counting, Duel, Leaving, Meeting, Mixed, Paus
 import etude
 from etude import Mlp, Policies
 from etude.algorithms import MADDPGConfig
+from etude.base.data import return_text
 from etude.base.errors import CheckpointError, ConfigError, SpaceError
 from etude.base.events import Collected, Evaluated
 from etude.multi_agent.joint import joined_actions
@@ -242,7 +243,8 @@ def test_an_evaluation_tells_what_each_agent_earned():
         (event,) = (e for e in run.steps(20, evaluate_every=20, evaluate_episodes=4) if isinstance(e, Evaluated))
     even, odd = (found.returns_by_agent[name] for name in ("even", "odd"))
     assert even == tuple(-number for number in odd)
-    assert f"; by agent: even {np.mean(even):.1f} ± {np.std(even):.1f}, odd {-np.mean(even):.1f} ±" in str(found)
+    mean, spread = (return_text(each(even)) for each in (np.mean, np.std))
+    assert f"; by agent: even {mean} ± {spread}, odd {return_text(-np.mean(even))} ±" in str(found)
     assert event.mean_by_agent["even"] == -event.mean_by_agent["odd"] == np.mean(event.returns_by_agent["even"])
 
 

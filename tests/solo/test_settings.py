@@ -1,5 +1,6 @@
 """What `set` and `train` accept, and how they say what contradicts itself."""
 
+import numpy as np
 import pytest
 
 from etude.base.errors import ConfigError
@@ -27,6 +28,10 @@ from etude.solo.settings import Options, Settings, cut_if_due, replay_kind_of
         ({"num_steps": 0}, "num_steps = 0"),
         ({"lambda_": 1.5}, "lambda_ = 1.5; expected a number from 0 to 1"),
         ({"alpha": -1.0}, "alpha = -1.0"),
+        ({"alpha": "0.6"}, "alpha = '0.6'; expected a number"),
+        ({"criterion": "475", "trial_count": 10}, "criterion = '475'; expected a number or None"),
+        ({"criterion": float("nan"), "trial_count": 10}, "criterion = nan; expected a number or None"),
+        ({"PR": "no"}, "PR = 'no'; expected True or False"),
     ],
 )
 def test_settings_that_contradict_themselves_say_why(given, said):
@@ -36,6 +41,7 @@ def test_settings_that_contradict_themselves_say_why(given, said):
 
 def test_settings_without_contradiction_pass():
     Settings(policy=EpsGreedyQPolicy(), PPO=True, PR=True, update_steps=100, trial_count=10, criterion=475.0)
+    assert type(Settings(batch=np.int64(32), criterion=np.float32(4.0), trial_count=1).batch) is int
     Settings(noise=GaussianWhiteNoiseProcess(), HER=True, PR=True, num_steps=3)
 
 
@@ -45,6 +51,8 @@ def test_settings_without_contradiction_pass():
         ({"processes": 0}, "processes = 0"),
         ({"num_store": 0}, "num_store = 0"),
         ({"p": -1}, "p = -1"),
+        ({"p": "often"}, "p = 'often'; expected a whole number or None"),
+        ({"random": "no"}, "random = 'no'; expected True or False"),
         ({"window_size": 0}, "window_size = 0"),
         ({"window_size": 1.5}, "fraction to keep"),
     ],
