@@ -235,6 +235,7 @@ def test_an_agent_without_a_method_is_told_its_name(engine_name):
     refused(ready(engine_name, NoLoss), engine_name, r"DQN has no method __call__\(self, s, a, next_s, r, d\)")
 
 
+@pytest.mark.every_engine
 def test_an_update_param_that_cannot_be_compiled_is_told_what_to_use(engine_name):
     """Without update_steps and update_batches `update_param` is a part of every compiled step, and DQN's here copies
     weights through NumPy."""
@@ -405,6 +406,7 @@ NUMPY = {
 }
 
 
+@pytest.mark.every_engine
 @pytest.mark.parametrize("case", NUMPY)
 def test_numpy_in_a_loss_is_told_with_its_line_and_what_to_write(case, engine_name):
     function, written = NUMPY[case]

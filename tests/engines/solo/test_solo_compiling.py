@@ -19,6 +19,7 @@ def loss_of(engine, seed=0, **changes):
     return loss
 
 
+@pytest.mark.every_engine
 def test_a_changed_float_takes_effect_and_nothing_is_compiled_again(engine_name):
     agent = agents_of(engine_name).DQN()
     engine = engine_for(agent, engine_name)

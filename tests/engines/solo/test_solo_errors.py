@@ -105,6 +105,7 @@ def test_a_loss_that_is_not_finite_is_told(engine_name):
         learn(agent, engine_name)
 
 
+@pytest.mark.every_engine
 def test_a_variable_that_its_loss_does_not_use_is_named(engine_name):
     framework = agents_of(engine_name)
     agent = framework.DQN()
