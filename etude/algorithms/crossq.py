@@ -8,8 +8,7 @@ learning for greater sample efficiency and simplicity, arXiv:1902.05605, figure 
 from __future__ import annotations
 
 import copy
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from etude import ops
@@ -60,7 +59,7 @@ class CrossQConfig(SACConfig):
 
 
 def _renormalised(spec: Spec) -> Spec:
-    return dataclasses.replace(spec, batch_renorm=True) if isinstance(spec, Mlp | Conv) else spec
+    return replace(spec, batch_renorm=True) if isinstance(spec, Mlp | Conv) else spec
 
 
 class CrossQ(SAC):

@@ -17,6 +17,7 @@ import numpy as np
 
 from etude.agent import Agent
 from etude.algorithms import ALGORITHMS
+from etude.base.data import return_text
 from etude.base.errors import ConfigError
 from etude.base.files import holder
 from etude.base.spaces import describe
@@ -230,10 +231,10 @@ def _describe(found: Inspection) -> None:
         lengths = np.array(found.lengths)
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
         returns = np.array(found.returns)
-        say(f"returns       mean {returns.mean():g}, standard deviation {returns.std():g}")
+        say(f"returns       mean {return_text(returns.mean())}, standard deviation {return_text(returns.std())}")
         counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)
         bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
-        rows([(f"{low:g}", f"to {high:g}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
+        rows([(return_text(low), f"to {return_text(high)}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))
               for low, high, count in bars], indent="  ")  # fmt: skip
     for i, text in enumerate(found.texts):
         say(f"episode {i}, return {found.returns[i]:g}")

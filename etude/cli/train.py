@@ -19,6 +19,7 @@ from tyro.conf import UseAppendAction
 
 import etude.presets as presets
 from etude.algorithms import ALGORITHMS, named
+from etude.base.data import return_text
 from etude.base.errors import CheckpointError, ConfigError
 from etude.base.other_libraries import INSTEAD, explain
 from etude.checkpoint import trust
@@ -117,7 +118,7 @@ def carry_out(
             f"\nReached a mean return of {schedule.target:g} at step {finished.step:,}, after {finished.seconds:.1f} s."
         )
     elif schedule.target is not None and best is not None and best < schedule.target:
-        say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {best:g}.")
+        say(f"\nNo evaluation reached {schedule.target:g}; the best mean return was {return_text(best)}.")
     next_commands(str(directory.path))
     return 0
 

@@ -3,7 +3,6 @@ do at the end of each learning phase."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import time
 import warnings
@@ -89,7 +88,7 @@ class Adapting:
 
     def update_schedule(self) -> UpdateSchedule:
         """With the present whole numbers. ConfigError where the config refuses them."""
-        return self._schedule_for(dataclasses.replace(self._config, **self.rules.counts()))
+        return self._schedule_for(replace(self._config, **self.rules.counts()))
 
     def observe(
         self, step: int, batches: Batch, update: Update, metrics: Mapping[str, float], given: Mapping[str, float]
