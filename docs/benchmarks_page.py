@@ -72,7 +72,9 @@ turns, and a ratio is the median of the ratios of the turns. Goals are bounds th
 The runs behind the summary. "zoo": the hyperparameters of RL Baselines3 Zoo. In parentheses the lowest and the highest
 ratio of the turns. The returns of DQN with CleanRL's hyperparameters differ because of the loss: etude's is the Huber
 loss (Mnih et al. 2015), CleanRL's the squared error, which learns faster in the 4,000 gradient steps that these
-hyperparameters leave (a loop of either loss in plain PyTorch reaches returns of 10 to 28 and of 74 to 272).
+hyperparameters leave (a loop of either loss in plain PyTorch reaches returns of 10 to 28 and of 74 to 272). TRPO's
+critics take a quarter of the zoo's gradient steps, as in etude's preset. ARS plays the 16 episodes of a generation side
+by side, where Stable-Baselines3's plays one after the other.
 
 {compared.in_full()}
 ## Single features
