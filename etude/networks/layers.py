@@ -145,7 +145,7 @@ def renormalised(values: Mapping[str, Any], norm: Renorm, x: Any, moved: dict[st
     inputs are normalised by the running statistics alone."""
     running, deviation = values[norm.mean], ops.sqrt(values[norm.variance] + RENORM_EPSILON)
     if moved is None:
-        x = (x - running) / deviation
+        mean, factor, bias = running, values[norm.scale] / deviation, values[norm.bias]
     else:
         mean = ops.replica_mean(ops.mean(x, -2, keepdims=x.ndim == 3))
         variance = ops.replica_mean(ops.mean(ops.square(x - mean), -2, keepdims=x.ndim == 3))
@@ -155,13 +155,13 @@ def renormalised(values: Mapping[str, Any], norm: Renorm, x: Any, moved: dict[st
         shift = ops.clip((mean - running) / deviation, -LARGEST_SHIFT, LARGEST_SHIFT)
         scale = ops.stop_gradient(ops.where(late, scale, ops.ones_like(scale)))
         shift = ops.stop_gradient(ops.where(late, shift, ops.zeros_like(shift)))
-        x = (x - mean) / own * scale + shift
+        factor, bias = values[norm.scale] * scale / own, values[norm.scale] * shift + values[norm.bias]
         moved[norm.mean] = ops.stop_gradient(running + RENORM_RATE * (mean - running))
         moved[norm.variance] = ops.stop_gradient(
             values[norm.variance] + RENORM_RATE * (variance - values[norm.variance])
         )
         moved[norm.passes] = values[norm.passes] + 1.0
-    return x * values[norm.scale] + values[norm.bias]
+    return (x - mean) * factor + bias
 
 
 def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:
