@@ -104,9 +104,9 @@ def _run(given: list[str]) -> int:
         complain(f"etude: {text}")
         return USAGE_ERROR
     except OSError as error:
-        if debug or error.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOSPC, errno.EDQUOT, errno.EROFS):
-            raise
         few = error.errno in (errno.EMFILE, errno.ENFILE)
+        if debug or not (few or error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EROFS)):
+            raise
         complain(f"etude: {_too_few_descriptors() if few else f'{error.strerror}: {error.filename or os.getcwd()}'}")
         return USAGE_ERROR
     except KeyboardInterrupt:

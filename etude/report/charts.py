@@ -27,13 +27,14 @@ class TensorBoard:
     def __init__(self, directory: str | Path, every: int = 1000):
         self.directory: Path = Path(directory)
         self._recorder = MetricsRecorder(every, distributions=True)
+        self._library: Any = None
         self._file: Any = None
         self._flush_at = 0.0
 
     def __call__(self, event: Event) -> None:
         if self._file is None or isinstance(event, Started):
             self._open(event.step)
-        make = importlib.import_module("tensorboardX.summary")
+        make = self._library.summary
         for record in (records := self._recorder(event)):
             summaries = [make.scalar(tag, value) for tag, value in scalars(record).items()]
             summaries += [make.histogram(tag, values, bins=30) for tag, values in distributions(record).items()]
@@ -49,15 +50,16 @@ class TensorBoard:
     def _open(self, step: int) -> None:
         self.close()
         self.directory.mkdir(parents=True, exist_ok=True)
+        self._library = _tensorboard_without_torch()
         # `SummaryWriter` has a thread, which ends where the disk is full, and a queue, which then blocks the run.
-        writer = _tensorboard_without_torch().event_file_writer.EventsWriter
+        writer = self._library.event_file_writer.EventsWriter
         # Names count in seconds alone: without more, a session would overwrite one that began in the same second.
         self._file = writer(str(self.directory / "events"), f".{time.time_ns()}")
         if step:  # TensorBoard hides what an interrupted session wrote after the checkpoint that this one goes on from
             self._write(step + 1, session_log={"status": "START"})
 
     def _write(self, step: int, **what: Any) -> None:
-        event = importlib.import_module("tensorboardX.proto.event_pb2").Event
+        event = self._library.proto.event_pb2.Event
         self._file.write_event(event(step=step, wall_time=time.time(), **what))
 
     def close(self) -> None:
