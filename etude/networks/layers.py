@@ -145,23 +145,23 @@ def renormalised(values: Mapping[str, Any], norm: Renorm, x: Any, moved: dict[st
     inputs are normalised by the running statistics alone."""
     running, deviation = values[norm.mean], ops.sqrt(values[norm.variance] + RENORM_EPSILON)
     if moved is None:
-        mean, factor, bias = running, values[norm.scale] / deviation, values[norm.bias]
-    else:
-        mean = ops.replica_mean(ops.mean(x, -2, keepdims=x.ndim == 3))
-        variance = ops.replica_mean(ops.mean(ops.square(x - mean), -2, keepdims=x.ndim == 3))
-        own = ops.sqrt(variance + RENORM_EPSILON)
-        late = values[norm.passes] >= RENORM_AFTER
-        scale = ops.clip(own / deviation, 1.0 / LARGEST_SCALE, LARGEST_SCALE)
-        shift = ops.clip((mean - running) / deviation, -LARGEST_SHIFT, LARGEST_SHIFT)
-        scale = ops.stop_gradient(ops.where(late, scale, ops.ones_like(scale)))
-        shift = ops.stop_gradient(ops.where(late, shift, ops.zeros_like(shift)))
-        factor, bias = values[norm.scale] * scale / own, values[norm.scale] * shift + values[norm.bias]
-        moved[norm.mean] = ops.stop_gradient(running + RENORM_RATE * (mean - running))
-        moved[norm.variance] = ops.stop_gradient(
-            values[norm.variance] + RENORM_RATE * (variance - values[norm.variance])
-        )
-        moved[norm.passes] = values[norm.passes] + 1.0
-    return (x - mean) * factor + bias
+        return (x - running) * (values[norm.scale] / deviation) + values[norm.bias]
+    # both moments about a row of the batch: they take one pass over it, and a large mean costs no precision
+    near = ops.stop_gradient(ops.replica_mean(x[:, :1] if x.ndim == 3 else x[0]))
+    x = x - near
+    offset = ops.replica_mean(ops.mean(x, -2, keepdims=x.ndim == 3))
+    variance = ops.replica_mean(ops.mean(ops.square(x), -2, keepdims=x.ndim == 3)) - ops.square(offset)
+    mean, own = near + offset, ops.sqrt(variance + RENORM_EPSILON)
+    late = values[norm.passes] >= RENORM_AFTER
+    scale = ops.clip(own / deviation, 1.0 / LARGEST_SCALE, LARGEST_SCALE)
+    shift = ops.clip((mean - running) / deviation, -LARGEST_SHIFT, LARGEST_SHIFT)
+    scale = ops.stop_gradient(ops.where(late, scale, ops.ones_like(scale)))
+    shift = ops.stop_gradient(ops.where(late, shift, ops.zeros_like(shift)))
+    factor, bias = values[norm.scale] * scale / own, values[norm.scale] * shift + values[norm.bias]
+    moved[norm.mean] = ops.stop_gradient(running + RENORM_RATE * (mean - running))
+    moved[norm.variance] = ops.stop_gradient(values[norm.variance] + RENORM_RATE * (variance - values[norm.variance]))
+    moved[norm.passes] = values[norm.passes] + 1.0
+    return x * factor + (bias - offset * factor)
 
 
 def normalised(values: Mapping[str, Any], norm: Norm, x: Any) -> Any:

@@ -46,13 +46,15 @@ def test_each_member_drops_units_of_its_own():
     assert np.array_equal(both, part.dropping(*drawn)(x))
 
 
-def test_a_pass_of_training_normalises_by_the_batch_and_moves_the_statistics():
+@pytest.mark.parametrize("centre", [3, 10_000])
+def test_a_pass_of_training_normalises_by_the_batch_and_moves_the_statistics(centre):
     part = network(Mlp((5,), batch_renorm=True))
-    x = RNG.normal(3, 2, (64, 3)).astype(np.float32)
+    x = RNG.normal(centre, 2, (64, 3)).astype(np.float32)
     trained = part.bound(part.variables, training=True)
     found, before = trained(x), part(x)
     w = part.variables
-    y = np.maximum((x - x.mean(0)) / np.sqrt(x.var(0) + 1e-3) @ w["dense0.weight"] + w["dense0.bias"], 0)
+    z = x.astype(np.float64)
+    y = np.maximum((z - z.mean(0)) / np.sqrt(z.var(0) + 1e-3) @ w["dense0.weight"] + w["dense0.bias"], 0)
     expected = (y - y.mean(0)) / np.sqrt(y.var(0) + 1e-3) @ w["dense1.weight"] + w["dense1.bias"]
     np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
     np.testing.assert_allclose(trained.moved["dense0.renorm_mean"], 0.01 * x.mean(0), rtol=1e-4)
