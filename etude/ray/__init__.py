@@ -67,14 +67,14 @@ class Trainable(tune.Trainable):
     def step(self) -> dict[str, Any]:
         """Train for `evaluate_every` steps, and evaluate."""
         run, plan = self._made(), self._plan
-        before, recorder = run.step, MetricsRecorder(every=sys.maxsize)
-        events = list(run.steps(min(plan.evaluate_every, plan.steps - before))) if before < plan.steps else []
-        for event in events:
+        before, recorder, records = run.step, MetricsRecorder(every=sys.maxsize), []
+        for event in run.steps(min(plan.evaluate_every, plan.steps - before)) if before < plan.steps else ():
+            records += recorder(event)  # as it comes: the recorder takes the time between events
             if isinstance(event, Warned):
                 warnings.warn(event.message, stacklevel=2)
         found = run.evaluate(plan.evaluate_episodes, plan.evaluate_seed)
-        events.append(Evaluated(run.step, found.returns, found.lengths, False, found.cut_off, found.returns_by_agent))
-        metrics = {tag: x for event in events for record in recorder(event) for tag, x in scalars(record).items()}
+        last = Evaluated(run.step, found.returns, found.lengths, False, found.cut_off, found.returns_by_agent)
+        metrics = {tag: x for record in [*records, *recorder(last)] for tag, x in scalars(record).items()}
         reached = plan.target is not None and found.mean >= plan.target
         done = reached or run.step >= plan.steps
         return {**metrics, "step": run.step, "timesteps_this_iter": run.step - before, "done": done}

@@ -1,5 +1,7 @@
 """Runs as trials of Ray Tune."""
 
+import time
+
 import numpy as np
 import pytest
 from study_worlds import TINY, Pointer
@@ -28,6 +30,14 @@ TRIAL = {
     "algorithm": "ppo", "env": Paying, "config": TINY, "engine": "torch", "environments": 2, "steps": 128,
     "evaluate_every": 32, "evaluate_episodes": 2,
 }  # fmt: skip
+
+
+class Sleeping(Paying):
+    """Takes at most 256 steps per second."""
+
+    def step(self, action):
+        time.sleep(1 / 256)
+        return super().step(action)
 
 
 class Watched(etude.ray.Trainable):
@@ -83,6 +93,13 @@ def test_a_trial_that_is_reset_goes_on_from_a_checkpoint_with_its_own_rate(tmp_p
     with etude.load(tmp_path / "run.etude", env=Paying) as run:
         assert run.step == 32
     first.stop()
+
+
+def test_the_steps_per_second_of_an_iteration_are_those_of_its_training():
+    trial = etude.ray.Trainable({**TRIAL, "env": Sleeping, "environments": 1, "steps": 32})
+    result = trial.train()
+    trial.stop()
+    assert result["step"] == 32 and 0 < result["time/fps"] <= 256
 
 
 @pytest.mark.long
