@@ -27,6 +27,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.connection import wait
 from typing import Any
 
+from etude.base.errors import ConfigError
 from etude.base.forks import check_own_workers
 from etude.envs import faults
 from etude.workers.channel import (
@@ -402,18 +403,28 @@ class ProcessBackend:
         return self._worker(number, columns, memory, make_server, *named)
 
     def _counters(self, count: int) -> Any:
-        return CONTEXT.RawArray("q", count)
+        return _shared("q", count)
 
     def _worker(self, *arguments: Any) -> Worker:
         return ProcessWorker(*arguments)
 
     def new_buffer(self, size: int) -> Any:
         """Bytes that a worker and its parent write and read."""
-        return CONTEXT.RawArray("b", size)
+        return _shared("b", size)
 
     def publish(self, weights: Any) -> None:
         """Workers read what was written to their buffer of weights with their next request. They share it: nothing to
         do."""
+
+
+def _shared(kind: str, count: int) -> Any:
+    try:
+        return CONTEXT.RawArray(kind, count)
+    except OSError as error:
+        raise ConfigError(
+            f"The memory that workers share cannot be made ({error}). Let this user write to /dev/shm, or, where it is"
+            " full, to the folder in TMPDIR; or train without workers: workers=0 (--workers 0)."
+        ) from error
 
 
 def _fork_all(workers: Sequence[ProcessWorker], modules: list[str]) -> None:

@@ -1,6 +1,7 @@
 """Workers that die, hang or raise, at any moment: exact counts, no mixed transitions, clear words."""
 
 import contextlib
+import multiprocessing.heap
 import os
 import random
 import signal
@@ -85,6 +86,12 @@ def test_a_worker_that_hangs_is_replaced_and_where_it_hung_is_told(tmp_path, kin
     assert "took no time step for " in warnings[0]
     assert place in warnings[0]
     assert witness.restarts == (3 if kind is acting else 5)
+
+
+def test_memory_that_workers_cannot_share_is_named_with_its_remedy(tmp_path, monkeypatch):
+    monkeypatch.setattr(multiprocessing.heap.Arena, "_choose_dir", lambda self, size: str(tmp_path / "missing"))
+    with pytest.raises(ConfigError, match="missing.*Let this user write to /dev/shm"):
+        acting(Labelled, buffer=1 << 23)
 
 
 @pytest.mark.parametrize("kind, fault", [(acting, labelled.raise_end_of_file), (lockstep, labelled.raise_an_error)])
