@@ -74,8 +74,8 @@ ratio of the turns. The returns of DQN with CleanRL's hyperparameters differ bec
 loss (Mnih et al. 2015), CleanRL's the squared error, which learns faster in the 4,000 gradient steps that these
 hyperparameters leave (a loop of either loss in plain PyTorch reaches returns of 10 to 28 and of 74 to 272). TRPO's
 critics take a quarter of the zoo's gradient steps, as in etude's preset. ARS plays the 16 episodes of a generation side
-by side, where Stable-Baselines3's plays one after the other. CrossQ on Pendulum-v1 has run only once as it is now, at
-0.95 times SBX's steps per second, and is not in the table.
+by side, where Stable-Baselines3's plays one after the other. CrossQ was measured on another machine, an Intel Xeon at
+2.5 GHz.
 
 {compared.in_full()}
 ## Single features
