@@ -5,13 +5,12 @@ from __future__ import annotations
 import statistics
 from typing import Any, NamedTuple
 
-from markdown_table import table
+from markdown_table import table, title
 from measured import NOT_MEASURED, read, results
 
 LIBRARIES = {"sb3": "Stable-Baselines3", "sb3_contrib": "Stable-Baselines3", "sbx": "SBX", "cleanrl": "CleanRL"}
 COLUMNS = tuple(dict.fromkeys(LIBRARIES.values()))
 AS_CLEANRL = " as CleanRL"
-TITLES = {"qr_dqn": "QR-DQN", "recurrent_ppo": "Recurrent PPO"}
 
 
 class Row(NamedTuple):
@@ -36,8 +35,8 @@ def rows(threads: str = "one") -> list[Row]:
             ratios = {LIBRARIES[library]: ratio for library, ratio in held["times_as_fast"]["jax"].items()}
             returns = {LIBRARIES.get(library, "etude"): values for library, values in held["return"].items()}
             speed = held["steps_per_second"]["jax"]["median"]
-            title = TITLES.get(algorithm, algorithm.upper())
-            found.append(Row(title, held["environment"], held["steps"], speed, ratios, algorithm != task, returns))
+            about = held["environment"], held["steps"], speed, ratios, algorithm != task, returns
+            found.append(Row(title(algorithm), *about))
     return sorted(found, key=lambda row: (row.environment, row.algorithm, row.as_cleanrl))
 
 
