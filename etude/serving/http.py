@@ -220,8 +220,8 @@ def _listed(element: dict[str, Any], shape: tuple[int | None, ...]) -> dict[str,
 
 
 def an_object(required: str, /, **properties: Any) -> dict[str, Any]:
-    """The schema of an object. required: names of properties."""
-    found = {"type": "object", "properties": properties}
+    """The schema of an object, which has no other properties. required: names of properties."""
+    found = {"type": "object", "properties": properties, "additionalProperties": False}
     return found | ({"required": required.split()} if required else {})
 
 
@@ -390,6 +390,9 @@ class HttpServer:
                 if kind not in (JSON, MSGPACK):
                     raise Refused(415, f"Content-Type: expected {JSON} or {MSGPACK}; got {kind!r:.80}.")
                 given = unpacked(await self._body(headers, receive), kind)
+                known = route.body.get("properties", given)
+                if unknown := [key for key in given if key not in known]:  # as a typing error would be no reward
+                    raise Refused(422, f"There is no key {unknown[0]!r:.80}; expected {', '.join(known)}.")
             else:
                 given = dict(urllib.parse.parse_qsl(scope["query_string"].decode("latin-1")))
             status, body = await route.handle(given, *names)

@@ -54,6 +54,7 @@ HOSTILE = [
     (422, {"number": 1, "observation": {"dtype": "float32", "shape": [2, -1], "data": "AAAA"}}),
     (422, {"number": 1, "observation": {"dtype": "O", "shape": [1], "data": "AAAAAAAAAAA="}}),
     (422, {"number": 1, "observation": {"dtype": "float32", "shape": [10**9], "data": "AAAA"}}),
+    (422, {"number": 1, "observation": [0, 0], "rewrd": 1}),
     (422, {"number": 1}),
     (422, {"observation": [0, 0]}),
     (422, {"number": True, "observation": [0, 0]}),
