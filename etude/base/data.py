@@ -7,7 +7,7 @@ Box space they are in [-1, 1] (the environment's adapter scales them), for Discr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -32,6 +32,11 @@ def info_extra(name: str) -> str:
 def return_text(value: float) -> str:
     """A return as text: with one decimal, or three significant digits where it is small or very large."""
     return f"{value + 0.0:.1f}" if not value or 1 <= abs(value) < 1e9 else f"{value:.3g}"
+
+
+def listed(parts: Sequence[str], most: int = 12) -> str:
+    """The first of many as text, and how many more there are, so that a thousand agents fit into a line."""
+    return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
 
 
 class EpisodeEnd(NamedTuple):

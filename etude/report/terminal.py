@@ -12,7 +12,7 @@ from typing import Any, TextIO, cast
 
 import numpy as np
 
-from etude.base.data import EpisodeEnd, Estimate
+from etude.base.data import EpisodeEnd, Estimate, listed
 from etude.base.events import Adjusted, Collected, Estimated, Evaluated, Event, Finished, Learned, Started, Warned
 from etude.report.pictures import CellOutput, in_notebook
 from etude.report.records import MetricsRecorder, means_by_agent, scalars
@@ -264,7 +264,7 @@ class _State:
 
 
 def _named(values: dict[str, float]) -> str:
-    return ", ".join(f"{name} {_number(value)}" for name, value in values.items())
+    return listed([f"{name} {_number(value)}" for name, value in values.items()])
 
 
 def _number(value: float) -> str:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from etude.base import trees
-from etude.base.data import EpisodeEnd, WorkerWarning, return_text
+from etude.base.data import EpisodeEnd, WorkerWarning, listed, return_text
 from etude.base.errors import CallbackError
 from etude.base.seeding import generator
 from etude.envs import make_environments, make_for_evaluation
@@ -81,7 +81,7 @@ class Evaluation:
         return (
             f"return {return_text(self.mean)} ± {return_text(self.std)} over {len(self.returns)} episodes "
             f"(lowest {return_text(min(self.returns))}, highest {return_text(max(self.returns))}{length})"
-            + (f"; by agent: {', '.join(each)}" if each else "")
+            + (f"; by agent: {listed(each)}" if each else "")
         ) + (f"; {self.cut_off} cut off" if self.cut_off else "")
 
     def __repr__(self) -> str:

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from etude.base.events import Adjusted, Evaluated, Finished, Learned, Warned
 from etude.report import Progress, Table
+from etude.training.evaluate import Evaluation
 
 
 def console(terminal):
@@ -67,6 +68,14 @@ def test_the_returns_of_several_agents_are_shown_beside_their_sum():
     text = shown([started(), of_two(10, (3.0, -3.0), (1.0, -1.0)), evaluated_of_two(20, (4.0, -4.0))])
     assert "return 0 (ann 2, bob -2; last 2 episodes)" in text
     assert "evaluated 0 (ann 4, bob -4) at step 20, best 0" in text
+
+
+def test_the_first_of_a_thousand_agents_stand_for_all_in_a_line():
+    returns = {f"ant_{i}": (1.0,) for i in range(1_000)}
+    text = shown([started(), Evaluated(20, (1_000.0,), (10,), True, returns_by_agent=returns)])
+    evaluation = str(Evaluation((1_000.0,), (10,), returns_by_agent=returns))
+    assert "ant_11 1 and 988 more) at step 20" in text and "ant_12" not in text
+    assert evaluation.endswith("ant_11 1.0 ± 0.0 and 988 more")
 
 
 def test_without_a_terminal_there_are_lines_at_evaluations_and_every_ten_seconds_and_no_control_codes():
