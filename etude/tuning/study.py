@@ -93,6 +93,8 @@ class Study(ManyRuns):
     further: other arguments of `Run` (config, engine, environments, data, ...), and fields of the config.
     """
 
+    command = "tune"  # of the command line, which goes on with it
+
     def __init__(
         self,
         algorithm: str | Agent,
@@ -147,7 +149,8 @@ class Study(ManyRuns):
                 ):
                     raise ConfigError(
                         f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                        f"(etude tune --resume {str(self.folder)!r}){or_more}; or give the new one a folder of its own."
+                        f"(etude {self.command} --resume {str(self.folder)!r}){or_more}; or give the new one "
+                        "a folder of its own."
                     )
                 self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
                 self._history.rebuild(lines[1:])

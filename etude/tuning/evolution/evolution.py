@@ -352,6 +352,8 @@ class Evolution(Study):
     seed: of everything that is random: the same seed gives the same lineage and weights, whatever `jobs` is.
     """
 
+    command = "evolve"
+
     def __init__(
         self,
         algorithm: str | Agent,

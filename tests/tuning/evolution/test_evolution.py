@@ -343,6 +343,10 @@ def test_each_kind_of_study_says_by_which_command_it_goes_on(tmp_path, capsys):
         Evolution.load(tmp_path / "study", env=Pointer)
     assert main(["evolve", "--resume", str(tmp_path / "evolution"), "--every", "9"]) == 2
     assert "leave --every out" in capsys.readouterr().err
+    with Evolution("ppo", "CartPole-v1", folder=tmp_path / "poles", population=2, every=64, steps=128):
+        pass
+    assert main(["evolve", "--resume", str(tmp_path / "poles"), "--steps", "64"]) == 2
+    assert "steps was 128, and is 64 now. Go on with it as it was asked for (etude evolve" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("algorithm", ["bc", "decision_transformer"])
