@@ -58,7 +58,8 @@ def configured(
                 f"env_args: {name} = {value!r} is no plain data, which is saved with the run; expected numbers, texts, "
                 "booleans, None, and lists and dicts of these. For others give a callable that makes the environment."
             )
-    given = (wrappers,) if isinstance(wrappers, str) or callable(wrappers) else tuple(wrappers or ())
+    several = wrappers is None or isinstance(wrappers, Iterable) and not isinstance(wrappers, str)
+    given: tuple[Any, ...] = tuple(wrappers or ()) if several else (wrappers,)
     for wrapper in given:
         if not (callable(wrapper) or isinstance(wrapper, str) and ":" in wrapper):
             raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one, or 'drop:KEY'.")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import warnings
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from dataclasses import MISSING, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Self, get_args
 
 import etude.presets as presets
 from etude.agent import Agent
@@ -41,7 +41,7 @@ class Execution:
     overlap: bool = False  # workers collect while the learner learns, with weights that are one phase old
     vectorization: Vectorization = "auto"  # native: one simulator for all of a process; compiled: one program
     fused: bool = False  # compiled runs: many learning phases in one call, with the same numbers and events
-    replay_folder: str | None = None  # memory-map the replay buffer here when it exceeds RAM
+    replay_folder: Path | str | None = None  # memory-map the replay buffer here when it exceeds RAM
     keep_info: tuple[str, ...] = ()  # names of numbers in `info` that travel with the steps, as extras `info.<name>`
     ray: str | None = None  # workers are Ray actors: "local", "auto" or the address of a cluster; None: processes
     devices: int | str | None = None  # to train on, or "all"; each has a part of every batch; None: one
@@ -50,7 +50,14 @@ class Execution:
     rewrite: Any = None
 
     def __post_init__(self) -> None:
-        checks.declared(self)
+        texts = {
+            "str": ((str,), "a name, such as 'auto' or 'cpu'"),
+            "str | None": ((str, type(None)), "an address or None"),
+            "Path | str | None": ((Path, str, type(None)), "a folder or None"),
+        }
+        checks.declared(self, texts)
+        object.__setattr__(self, "replay_folder", None if self.replay_folder is None else str(self.replay_folder))
+        checks.one_of(self, "vectorization", get_args(Vectorization))
         names = self.keep_info
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
             raise ConfigError(f"keep_info = {names!r}; expected names of numbers in info, as in ('x', 'success').")
@@ -75,7 +82,7 @@ class Execution:
 
     def given(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
-        values = {each.name: (getattr(self, each.name), each.default) for each in dataclasses.fields(self)}
+        values = {each.name: (getattr(self, each.name), each.default) for each in fields(self)}
         return {name: value for name, (value, default) in values.items() if value is not default and value != default}
 
     def plain(self) -> dict[str, Any]:
@@ -227,12 +234,12 @@ class RunDescription:
         return cls(algorithm, replace(environment, **made), **own, execution=execution)
 
 
-EXECUTION = tuple(each.name for each in dataclasses.fields(Execution))
-OWN = tuple(each.name for each in dataclasses.fields(RunDescription) if each.default is not dataclasses.MISSING)[:-1]
+EXECUTION = tuple(each.name for each in fields(Execution))
+OWN = tuple(each.name for each in fields(RunDescription) if each.default is not MISSING)[:-1]
 ARGUMENTS = (*OWN, "run_dir", TRAIN_ONLY, "execution", *OF_ENVIRONMENT, *EXECUTION)  # what is no hyperparameter
 
 _OF_RUN, _OF_EXECUTION = (
-    [each.name for each in dataclasses.fields(kind) if each.metadata.get("learned")]
+    [each.name for each in fields(kind) if each.metadata.get("learned")]
     for kind in (RunDescription, Execution)
 )
 LEARNED_FROM = (
@@ -292,9 +299,9 @@ def with_hyperparameters(
             'Run({"left": PPO(config), ...}, env).'
         )
     given = type(algorithm.config) if isinstance(algorithm, Agent) else find(algorithm)[1]
-    of_config = [field.name for field in dataclasses.fields(given) if field.init]
+    of_config = [field.name for field in fields(given) if field.init]
     if unknown := changes.keys() - set(of_config):
-        of_train = {"callbacks", *(field.name for field in dataclasses.fields(Schedule))}
+        of_train = {"callbacks", *(field.name for field in fields(Schedule))}
         if misplaced := sorted(unknown & of_train):
             raise ConfigError(
                 f"Run takes no {', '.join(misplaced)}. Give train what a run reports and when it evaluates and saves: "
@@ -307,4 +314,4 @@ def with_hyperparameters(
             f"{where} and {', '.join(changes)}= both say what the hyperparameters are. Put them into the config: "
             f"dataclasses.replace(config, {', '.join(f'{name}=...' for name in changes)})."
         )
-    return config_for(algorithm, env, **changes) if saved is None else dataclasses.replace(saved(), **changes)
+    return config_for(algorithm, env, **changes) if saved is None else replace(saved(), **changes)

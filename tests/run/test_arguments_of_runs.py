@@ -270,6 +270,32 @@ def test_settings_of_a_wrong_kind_are_refused_by_name():
         run.train(10, evaluate_every=10.0)
 
 
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("vectorization", "sync", "'auto' or 'loop' or 'native' or 'compiled'"),
+        ("vectorization", None, "'auto' or 'loop'"),
+        ("device", 0, "a name, such as 'auto' or 'cpu'"),
+        ("engine", None, "a name, such as 'auto' or 'cpu'"),
+        ("ray", True, "an address or None"),
+        ("replay_folder", 3, "a folder or None"),
+    ],
+)
+def test_what_no_file_could_say_of_an_execution_is_refused_before_anything_is_learned(field, value, expected):
+    with pytest.raises(ConfigError, match=rf"^Execution: {field} = {value!r}; expected {expected}"):
+        etude.Execution(**{field: value})
+
+
+def test_the_folder_of_a_replay_may_be_a_path(tmp_path):
+    execution = etude.Execution(engine="numpy", replay_folder=tmp_path)
+    assert execution == etude.Execution(engine="numpy", replay_folder=str(tmp_path)) and execution.plain()
+
+
+def test_a_wrapper_that_is_none_is_refused_by_name():
+    with pytest.raises(ConfigError, match="wrappers: 3; expected a callable"):
+        etude.Run("dqn", etude.Environment("CartPole-v1", wrappers=3))
+
+
 @pytest.mark.parametrize("wrong", [{"episodes": 2.5}, {"max_steps": "9"}, {"seed": -1}, {"steps": True}])
 def test_what_an_evaluation_is_of_are_whole_numbers(wrong):
     ((name, value),) = wrong.items()

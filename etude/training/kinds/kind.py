@@ -129,7 +129,7 @@ class BufferRequest:
         """The name of a generator of this buffer."""
         return name if self.source is None else f"{name} {self.source}"
 
-    def folder(self, parent: str | None) -> str | None:
+    def folder(self, parent: Path | str | None) -> Path | str | None:
         """Where its ring is memory-mapped."""
         return parent if parent is None or self.source is None else str(Path(parent) / f"recorded_{self.source}")
 
