@@ -50,11 +50,7 @@ class Execution:
     rewrite: Any = None
 
     def __post_init__(self) -> None:
-        texts = {
-            "str": ((str,), "a name, such as 'auto' or 'cpu'"),
-            "str | None": ((str, type(None)), "an address or None"),
-            "Path | str | None": ((Path, str, type(None)), "a folder or None"),
-        }
+        texts = {"str": ((str,), "a name, such as 'cpu'"), "str | None": ((str, type(None)), "an address or None")}
         checks.declared(self, texts)
         object.__setattr__(self, "replay_folder", None if self.replay_folder is None else str(self.replay_folder))
         checks.one_of(self, "vectorization", get_args(Vectorization))
