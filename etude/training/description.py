@@ -235,8 +235,7 @@ OWN = tuple(each.name for each in fields(RunDescription) if each.default is not 
 ARGUMENTS = (*OWN, "run_dir", TRAIN_ONLY, "execution", *OF_ENVIRONMENT, *EXECUTION)  # what is no hyperparameter
 
 _OF_RUN, _OF_EXECUTION = (
-    [each.name for each in fields(kind) if each.metadata.get("learned")]
-    for kind in (RunDescription, Execution)
+    [each.name for each in fields(kind) if each.metadata.get("learned")] for kind in (RunDescription, Execution)
 )
 LEARNED_FROM = (
     _OF_RUN[0], *_OF_EXECUTION, *_OF_RUN[1:], "learners", TRAIN_ONLY, "environment_args", *list(OF_ENVIRONMENT)[1:],
