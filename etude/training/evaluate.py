@@ -74,10 +74,8 @@ class Evaluation:
         if not self.returns:
             return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items()) or "no episodes"
         length = f", mean length {np.mean(self.lengths):.0f}" if self.lengths else ""
-        spread = {agent: float(np.std(returns)) for agent, returns in self.returns_by_agent.items()}
-        each = [
-            f"{agent} {return_text(mean)} ± {return_text(spread[agent])}" for agent, mean in self.mean_by_agent.items()
-        ]
+        both = {agent: (float(np.mean(of)), float(np.std(of))) for agent, of in self.returns_by_agent.items()}
+        each = [f"{agent} {return_text(mean)} ± {return_text(std)}" for agent, (mean, std) in both.items()]
         return (
             f"return {return_text(self.mean)} ± {return_text(self.std)} over {len(self.returns)} episodes "
             f"(lowest {return_text(min(self.returns))}, highest {return_text(max(self.returns))}{length})"

@@ -149,8 +149,7 @@ class Study(ManyRuns):
                 ):
                     raise ConfigError(
                         f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                        f"(etude {self.command} --resume {str(self.folder)!r}){or_more}; or give the new one "
-                        "a folder of its own."
+                        f"(etude {self.command} --resume {str(self.folder)!r}){or_more}; or take another folder."
                     )
                 self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
                 self._history.rebuild(lines[1:])
