@@ -3,10 +3,9 @@ and how they are made from its flags."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,7 @@ class SessionKey:
         if given is not None:
             strategy = given.strategy
             if given.global_batch_size is not None:
-                settings = dataclasses.replace(settings, batch=given.global_batch_size)
+                settings = replace(settings, batch=given.global_batch_size)
         name, optimizer = type(agent).__name__, agent.optimizer
         for attribute, what in (("env", "an environment, a Gymnasium id or a callable"), ("param", "what is trained")):
             if getattr(agent, attribute) is None:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,10 +58,10 @@ class Settings:
     initial_TD: float = 7.0
     lambda_: float = 0.5
     alpha: float = 0.7
-    pool_folder: str | None = None
+    pool_folder: Path | str | None = None
 
     def __post_init__(self) -> None:
-        checks.declared(self)
+        checks.declared(self, {"Path | str | None": ((Path, str, type(None)), "a folder or None")})
         checks.counts(self, "pool_size", "batch", "num_updates", "num_steps", "update_batches", "update_steps")
         checks.counts(self, "trial_count")
         checks.fractions(self, "lambda_", "epsilon")

@@ -25,6 +25,7 @@ from etude.solo.settings import Options, Settings, cut_if_due, replay_kind_of
         ({"TRL": True, "num_steps": 3}, "triplets"),
         ({"IRL": True, "HER": True}, "learned model"),
         ({"batch": 0}, "batch = 0; expected a whole number of at least 1"),
+        ({"pool_folder": 3}, "pool_folder = 3; expected a folder or None"),
         ({"num_steps": 0}, "num_steps = 0"),
         ({"lambda_": 1.5}, "lambda_ = 1.5; expected a number from 0 to 1"),
         ({"alpha": -1.0}, "alpha = -1.0"),

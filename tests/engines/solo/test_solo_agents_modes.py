@@ -96,7 +96,7 @@ def test_an_exported_network_collects_while_this_process_learns(engine_name):
 def test_a_pool_in_files_is_the_same_pool(engine_name, tmp_path):
     once(engine_name)
     one = trained(engine_name)
-    settings = discrete(pool_folder=str(tmp_path / "pool"))
+    settings = discrete(pool_folder=tmp_path / "pool")
     other = trained(engine_name, settings=settings)
     assert len(list((tmp_path / "pool").iterdir())) > 2
     assert other.loss_list == one.loss_list
