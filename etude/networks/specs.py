@@ -42,8 +42,8 @@ def _check_layers(spec: Mlp | Conv | Recurrent, dueling: bool) -> None:
     name, layers = type(spec).__name__, len(spec.widths)
     if any(not 1 <= layer < layers - dueling for layer in spec.skips):
         raise ConfigError(
-            f"{name}: skips = {spec.skips} of {layers} hidden layers; expected numbers from 1 to "
-            f"{layers - 1 - dueling}. The first layer has no skip connection, and no dueling stream."
+            f"{name}: skips = {spec.skips} of {layers} hidden layers; expected numbers of at least 1 and below "
+            f"{layers - dueling}. The first layer has no skip connection, and no dueling stream."
         )
     groups = zip(spec.norm_groups, spec.widths, strict=False)
     fits = all(isinstance(of, tuple | list) and (not of or sum(of) == width and min(of) > 0) for of, width in groups)
