@@ -7,7 +7,7 @@ Box space they are in [-1, 1] (the environment's adapter scales them), for Discr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, NamedTuple
 
@@ -34,8 +34,9 @@ def return_text(value: float) -> str:
     return f"{value + 0.0:.1f}" if not value or 1 <= abs(value) < 1e9 else f"{value:.3g}"
 
 
-def listed(parts: Sequence[str], most: int = 12) -> str:
+def listed(parts: Iterable[str], most: int = 12) -> str:
     """The first of many as text, and how many more there are, so that a thousand agents fit into a line."""
+    parts = list(parts)
     return ", ".join(parts[:most]) + (f" and {len(parts) - most} more" if len(parts) > most else "")
 
 

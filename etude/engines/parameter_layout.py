@@ -15,7 +15,7 @@ from etude import ops
 from etude.agent import Agent, Loss, Losses
 from etude.base import seeding
 from etude.base.checks import Stored
-from etude.base.data import Batch, Update
+from etude.base.data import Batch, Update, listed
 from etude.base.errors import CheckpointError, ConfigError, NetworkError, NumericalError
 from etude.base.schedules import Linear
 from etude.base.spaces import Space, Spaces, describe
@@ -419,9 +419,8 @@ def check_finite(update: Update, bound: str = "set max_gradient_norm") -> None:
 
 
 def some_of(names: Iterable[str], most: int = 8) -> str:
-    """Names in a message: the first ones, in their order, and how many more there are."""
-    names = list(names)
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "") or "none"
+    """Names in a message: the first ones, in their order, and how many more there are; "none" of no names."""
+    return listed(names, most) or "none"
 
 
 def check_module(module: Any, two: list[Any], inputs: tuple[Space, ...], outputs: tuple[int, ...]) -> None:

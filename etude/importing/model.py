@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.base.data import listed
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Box, Space, scale
 from etude.checkpoint.run_directory import RunDirectory
@@ -275,7 +276,7 @@ class NamedTensors:
     def read(self, name: str) -> np.ndarray:
         """An array by its name."""
         if name not in self._arrays:
-            raise self.error(f"there is no {name}; it has {_some(list(self._arrays))}")
+            raise self.error(f"there is no {name}; it has {listed(self._arrays, SHOWN)}")
         self._read.add(name)
         return self._arrays[name]
 
@@ -311,8 +312,4 @@ class NamedTensors:
     def check_all_read(self) -> None:
         """Raise CheckpointError where something was not read."""
         if left := [name for name in self._arrays if name not in self._read]:
-            raise self.error(f"it has {_some(left)}, which are not known here")
-
-
-def _some(names: list[str]) -> str:
-    return ", ".join(names[:SHOWN]) + (f" and {len(names) - SHOWN} more" if len(names) > SHOWN else "")
+            raise self.error(f"it has {listed(left, SHOWN)}, which are not known here")

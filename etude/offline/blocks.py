@@ -6,9 +6,8 @@ Fu et al. 2020, D4RL: Datasets for deep data-driven reinforcement learning, arXi
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -325,5 +324,5 @@ class EpisodeRecorder:
     def cut(self) -> None:
         """End the open episodes where they are, truncated."""
         if (block := self._assembler.unfinished()) is not None:
-            self.episodes += (dataclasses.replace(each, truncated=True) for each in block.episodes())
+            self.episodes += (replace(each, truncated=True) for each in block.episodes())
         self._assembler.forget()

@@ -264,7 +264,7 @@ class _State:
 
 
 def _named(values: dict[str, float]) -> str:
-    return listed([f"{name} {_number(value)}" for name, value in values.items()])
+    return listed(f"{name} {_number(value)}" for name, value in values.items())
 
 
 def _number(value: float) -> str:

@@ -93,8 +93,6 @@ class Study(ManyRuns):
     further: other arguments of `Run` (config, engine, environments, data, ...), and fields of the config.
     """
 
-    command = "tune"  # of the command line, which goes on with it
-
     def __init__(
         self,
         algorithm: str | Agent,
@@ -149,7 +147,7 @@ class Study(ManyRuns):
                 ):
                     raise ConfigError(
                         f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
-                        f"(etude {self.command} --resume {str(self.folder)!r}){or_more}; or take another folder."
+                        f"(etude {self._command} --resume {str(self.folder)!r}){or_more}; or take another folder."
                     )
                 self._history = TrialHistory(self._made.own_config, from_json(StudyPlan, held["plan"]))
                 self._history.rebuild(lines[1:])
@@ -172,6 +170,7 @@ class Study(ManyRuns):
         }
 
     _made_by = "etude.Study(...)"
+    _command = "tune"  # of the command line, which goes on with it
 
     @classmethod
     def load(cls, folder: str | PathLike[str], *, trust: bool = False, **given: Any) -> Self:

@@ -15,7 +15,7 @@ import numpy as np
 from etude.base import trees
 from etude.base.checks import Stored
 from etude.base.cores import Busy
-from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update
+from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion, Update, listed
 from etude.base.errors import CheckpointError, ConfigError, NetworkError
 from etude.base.spaces import Space, Spaces, storage_dtype, zeros
 from etude.base.trees import Tree
@@ -344,9 +344,8 @@ class UserAgentEngine:
             lost += [path] if alone and len(alone) == sum(own.values()) else alone
         if not lost:
             return None
-        shown = ", ".join(lost[:4]) + f" and {len(lost) - 4} more" * (len(lost) > 4)
         return (
-            f"{shown} of {name} is never trained: param does not hold it, and update_param does not change "
+            f"{listed(lost, 4)} of {name} is never trained: param does not hold it, and update_param does not change "
             "it. Add its variables to param; what is to stay as it is, freeze: requires_grad_(False), or trainable = "
             "False in Keras."
         )

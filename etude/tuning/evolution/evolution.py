@@ -352,8 +352,6 @@ class Evolution(Study):
     seed: of everything that is random: the same seed gives the same lineage and weights, whatever `jobs` is.
     """
 
-    command = "evolve"
-
     def __init__(
         self,
         algorithm: str | Agent,
@@ -398,6 +396,7 @@ class Evolution(Study):
         )  # fmt: skip
 
     _made_by = "etude.evolve(...)"
+    _command = "evolve"
 
     @classmethod
     def _asked(cls, held: dict[str, Any], plan: StudyPlan, given: Mapping[str, Any], folder: Any) -> dict[str, Any]:
