@@ -23,7 +23,8 @@ from etude.protocols import Weights
 
 def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
     raise NetworkError(
-        "NumPy cannot evaluate a torch.nn.Module or keras.Model; use the engine that it was written for."
+        "NumPy cannot evaluate a torch.nn.Module, a keras.Model or a pretrained model; use the engine that it was "
+        "written for."
     )
 
 
@@ -35,7 +36,7 @@ class NumpyEngine(LaidOutEngine):
     def __init__(self, agent: Agent, spaces: Spaces, rng: np.random.Generator | None = None):
         self.spaces = spaces
         rng = np.random.default_rng(0) if rng is None else rng
-        super().__init__(ParameterLayout(agent, spaces, Maker(rng, _no_modules)))
+        super().__init__(ParameterLayout(agent, spaces, Maker(rng, _no_modules, _no_modules)))
         self._values: dict[str, np.ndarray] = dict(self.layout.initial)
         self._bound = self.layout.bind(self._values)
         bound = parts_of(self._bound)  # where they hold each weight

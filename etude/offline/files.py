@@ -128,10 +128,9 @@ def spaces_of(about: dict[str, Any], given: Spaces | None, path: Path) -> Spaces
     for name, mine, theirs in pairs:
         same_bounds = name == "observations" or spaces_.to_json(mine) == spaces_.to_json(theirs)
         if describe(mine) != describe(theirs) or not same_bounds:
-            raise DataError(
-                f"{path}: its {name} are of {mine}; expected {theirs}. It was recorded in another environment "
-                f"({_shown(about.get('environment'))})."
-            )
+            world = about.get("environment")  # None: of a callable
+            place = "another environment" if world is None else f"another environment ({_shown(world)})"
+            raise DataError(f"{path}: its {name} are of {mine}; expected {theirs}. It was recorded in {place}.")
     return held
 
 

@@ -107,6 +107,8 @@ def test_bc_trains_adapters_alone(folders, games, kind, tmp_path):
     pretrained = Pretrained(folders[kind], LETTERS, lora={"r": 2, "lora_alpha": 8})
     with cloned(pretrained, games) as run:
         assert run.engine.name == "torch" and all("lora_" in name for name in run.engine.weights())
+        with pytest.raises(ConfigError, match="pretrained model; use the engine .* to='safetensors'"):
+            run.export(tmp_path / "policy")
         network = run.engine._bound.actor["policy"]
         before = {name: value.clone() for name, value in network._model.state_dict().items()}
         first = run.train(5) and loss_of(run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import sys
 
@@ -190,6 +191,9 @@ def test_a_file_of_another_environment_is_refused(tmp_path, suffix):
     write(path, dataset("box"))
     other = Spaces(SPACES["box"].observation, Box(-1, 1, (2,), np.float32))
     with pytest.raises(DataError, match=r"its actions are of Box.*expected Box\(-1.0, 1.0, \(2,\).*Codes-v0"):
+        read(path, other)
+    write(path, dataclasses.replace(dataset("box"), environment=None))  # of a callable
+    with pytest.raises(DataError, match=r"recorded in another environment\.$"):
         read(path, other)
 
 
