@@ -10,7 +10,9 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MOST, EPISODES = 600, 20  # environment steps, and episodes, that an example trains for here
-FEW = 40  # steps on pages of algorithms, which may be of gradients, without --whole
+FEW = 40  # without --whole: gradient steps on recorded data, and steps on pages of algorithms, which may be of those
+AFTER = 100  # steps after the first that are learned from, where a block says which, without --whole
+LOOP = 1_280  # steps of a loop that a page writes by hand, without --whole: five phases of learning
 
 
 class Block(NamedTuple):
@@ -36,14 +38,24 @@ def blocks(page: Path) -> Iterator[Block]:
 
 def run(block: Block, namespace: dict, whole: bool) -> None:
     """Run a Python block as a script, with fewer steps of training than it says."""
-    most = FEW if block.page.parent.name == "algorithms" and not whole else MOST
+    most = MOST if whole else fewest(block)
     budget = r"(\.(?:train|steps)\(\s*)(\d[\d_]*)"
     fewer = re.sub(budget, lambda call: f"{call[1]}{min(int(call[2]), most)}", block.text)
+    if not whole:
+        fewer = re.sub(r"^(total = )(\d[\d_]*)", lambda loop: f"{loop[1]}{min(int(loop[2]), LOOP)}", fewer, flags=re.M)
     fewer = re.sub(r"(\bepisodes=)(\d+)", lambda call: f"{call[1]}{min(int(call[2]), EPISODES)}", fewer)
     # Blank lines in front, so that a traceback names the line of the page.
     code = compile("\n" * block.line + fewer, name_of(block.page), "exec", dont_inherit=True)
     namespace.setdefault("__name__", "__main__")
     exec(code, namespace)
+
+
+def fewest(block: Block) -> int:
+    """The steps that a block trains for without --whole: as many as show that it learns."""
+    starts = re.search(r"\blearning_starts\W{1,3}(\d+)", block.text)
+    on_data = "data=" in block.text and not starts and "sampler" not in block.text  # alone: all are gradient steps
+    few = FEW if on_data or block.page.parent.name == "algorithms" else MOST
+    return min(few, int(starts[1]) + AFTER if starts else MOST)
 
 
 def prose(page: Path) -> str:

@@ -24,7 +24,7 @@ def executed(code: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("code", "algorithm", "total", "steps"),
-    [(LOOPS[0], "ppo", "10_000", 3_000), (LOOPS[1], "dqn", "3_072", 1_280)],  # as long as some updates take
+    [(LOOPS[0], "ppo", "10_000", 1_280), (LOOPS[1], "dqn", "3_072", 1_280)],  # as long as some updates take
 )
 def test_the_loops_of_the_page_are_short_and_give_the_weights_of_a_run(code, algorithm, total, steps):
     assert len(code.splitlines()) <= 25
