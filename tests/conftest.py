@@ -70,12 +70,14 @@ def pytest_configure(config):
 
 
 def compile_fast():
-    """XLA spends little on the programs of tests, which run them a few times, and nothing on those it compiled before.
+    """XLA spends little on the programs of tests, which run them a few times, and nothing on those it compiled before;
+    TorchInductor compiles no program to see whether this machine compiles, and starts no processes that compile.
 
     Set before any framework is imported; programs that tests start inherit it.
     """
     fast = ("backend_optimization_level=0", "cpu_use_fusion_emitters=false", "cpu_parallel_codegen_split_count=1")
     os.environ.setdefault("XLA_FLAGS", " ".join(f"--xla_{flag}" for flag in fast))
+    os.environ["TORCHINDUCTOR_VEC_ISA_OK"] = os.environ["TORCHINDUCTOR_COMPILE_THREADS"] = "1"
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:

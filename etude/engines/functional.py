@@ -85,7 +85,7 @@ class Program:
     """An agent's methods and its gradient step, compiled: functions of all weights, optimizer moments and
     hyperparameters, so that nothing is compiled again when one of them changes. See `engines.programs`.
 
-    traces: how often the gradient step was traced. reports: by trace, what the losses report.
+    traces: how often the gradient step was traced; on torch, called. reports: by trace, what the losses report.
     """
 
     def __init__(self, layout: ParameterLayout, backend: Backend):
@@ -104,6 +104,7 @@ class Program:
         self.gradients: Any = backend.compile(self._differentiate_all)
 
     def _steps(self, state: Any, batches: Any, noise: Any, scalars: Any) -> Any:
+        self.traces += 1  # not in `step`, which torch compiled anew at its second call, as the number was another
         state, (summaries, td_error) = self.backend.scan(self.step, state, (batches, noise), scalars)
         return state, {self.reported(): ops.mean(summaries, 0)}, td_error
 
@@ -115,7 +116,6 @@ class Program:
         return self.reports.index(found)
 
     def step(self, state: Any, inputs: Any, scalars: Any) -> Any:
-        self.traces += 1
         layout, hyper = self.layout, self.hyper(scalars)
         if layout.delay is None:
             return self._train(state, inputs, hyper, layout.groups)

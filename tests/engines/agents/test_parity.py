@@ -60,8 +60,12 @@ def test_losses_in_numpy_are_those_of_the_engine(case, engine_name):
 def test_compiled_torch_agrees_with_eager(case, engine_name):
     if engine_name != "torch":
         pytest.skip("torch only: the other engines always compile")
+    from torch._dynamo.utils import counters
+
+    counters.clear()
     engine = engines.create("torch", case.agent(), case.spaces, compiled=True)
     found = losses_before_and_after(engine, case)
+    assert counters["stats"]["unique_graphs"] == 1, "compiled once"
     assert found["before"] == pytest.approx(EXPECTED[case.name]["before"], rel=1e-4, abs=1e-6)
     assert found["after"] == pytest.approx(EXPECTED[case.name]["after"], rel=1e-4, abs=1e-5)
 
