@@ -21,6 +21,7 @@ def algorithms() -> str:
 FAMILIES = (
     "off-policy, discrete actions",
     "off-policy, continuous actions",
+    "off-policy, discrete or continuous actions",
     "contextual bandits",
     "on-policy",
     "evolution",
@@ -42,6 +43,6 @@ def _family(kind: type[Agent], config: type) -> str:
     if kind.learns_from == "new_transitions":
         return "contextual bandits"
     if issubclass(config, OffPolicyConfig):
-        discrete = Discrete in kind.actions and Box not in kind.actions
-        return f"off-policy, {'discrete' if discrete else 'continuous'} actions"
+        names = {Discrete: "discrete", Box: "continuous"}
+        return f"off-policy, {' or '.join(name for space, name in names.items() if space in kind.actions)} actions"
     return "on-policy"
