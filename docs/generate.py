@@ -36,7 +36,7 @@ from usable import usable
 from etude import ActorCritic, Conv, Mlp, Recurrent, Transformer
 from etude.algorithms import ALGORITHMS
 from etude.base.schedules import Linear
-from etude.base.summary import brief
+from etude.base.text import brief
 from etude.cli.options import field_comments
 from etude.networks import SimBa
 from etude.presets import PRESETS

@@ -14,7 +14,7 @@ from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.base.schedules import Linear
-from etude.base.summary import brief
+from etude.base.text import brief
 from etude.networks import Conv, Mlp, Spec, Transformer, actor_of, critic_of
 from etude.networks.specs import feature_count
 from etude.optimizers import Adam, Optimizer, check_optimizer

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from etude.base import summary, trees
+from etude.base import text, trees
 from etude.base.trees import Tree
 
 INFO = "info."  # the extras that hold numbers of `info` begin with it
@@ -91,7 +91,7 @@ class Steps:
 
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
-        return summary.table(self)
+        return text.table(self)
 
     def read_only(self) -> Steps:
         """The same steps in arrays that cannot be written to; nothing is copied."""
@@ -184,7 +184,7 @@ class Batch:
 
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
-        return summary.table(self)
+        return text.table(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +200,7 @@ class Episode:
 
     def summary(self) -> str:
         """Names, shapes, dtypes, minimum, maximum and mean of all arrays, as a table of text."""
-        return summary.table(self)
+        return text.table(self)
 
 
 class Estimate(NamedTuple):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from etude.base.errors import ConfigError
 from etude.cli import INTERRUPTED
@@ -79,7 +78,7 @@ def _mutations(options: MutationOptions) -> Mutations:
             ) from None
         limits[name.replace("-", "_")] = (low, high)
     given = {
-        f.name: getattr(options, f.name) for f in dataclasses.fields(options) if f.name not in ("limits", "select")
+        f.name: getattr(options, f.name) for f in fields(options) if f.name not in ("limits", "select")
     }
     return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in options.select))
 

@@ -22,10 +22,10 @@ from etude.base.errors import ConfigError
 from etude.base.files import holder
 from etude.base.spaces import describe
 from etude.base.stacks import descendants, here, holds, stacks_of
+from etude.base.text import printable
 from etude.cli.options import environment_arguments, parse, takes, with_names, with_path
 from etude.cli.output import ENGINES, rows, say, version
 from etude.report.filming import has_display
-from etude.report.terminal import printable
 from etude.workers.process import can_adopt
 
 if TYPE_CHECKING:

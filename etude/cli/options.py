@@ -26,7 +26,7 @@ from tyro.conf import UseAppendAction, arg
 from etude.base import schedules
 from etude.base.errors import ConfigError
 from etude.base.schedules import Linear, schedule_text
-from etude.report.terminal import Lasting
+from etude.base.text import Lasting
 from etude.training.description import EXECUTION, Environment, Execution
 from etude.training.schedule import Schedule
 

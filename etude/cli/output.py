@@ -15,7 +15,7 @@ from typing import Any, TextIO
 import gymnasium as gym
 
 from etude import __version__
-from etude.report.terminal import Lasting
+from etude.base.text import Lasting
 
 ENGINES: dict[str, tuple[str, ...]] = {
     "jax": ("jax", "keras"),

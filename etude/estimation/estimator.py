@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -314,7 +313,7 @@ class Estimator:
         if fitted:
             engine = self._run.engine
             execution = Execution(self._seed, engine.name, engine.device, environments=1)
-            config = dataclasses.replace(model if isinstance(model, FQEConfig) else FQEConfig(), gamma=self._gamma)
+            config = replace(model if isinstance(model, FQEConfig) else FQEConfig(), gamma=self._gamma)
             rng = generator(self._seed, "target actions")
             found |= dict.fromkeys(fitted, fitted_values(config, policy, self._data, execution, rng))
         return found

@@ -21,11 +21,11 @@ from etude.base import checks
 from etude.base.errors import ConfigError, MissingExtra
 from etude.base.events import Collected, Finished, Learned, Sampled, Started
 from etude.base.spaces import Tokens, describe, leaves
+from etude.base.text import printable
 from etude.checkpoint import replacing, temporary_beside
 from etude.envs import AdaptedEnvironment, make_environment
 from etude.envs.adapter import task_data
 from etude.report.pictures import in_notebook
-from etude.report.terminal import printable
 from etude.rollout.actor import SingleEpisode
 from etude.training.callbacks import Callback, as_list
 from etude.training.kinds.by_policy import best_explorer

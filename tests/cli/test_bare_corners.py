@@ -11,9 +11,9 @@ import pytest
 import etude
 from etude import cli
 from etude.base.errors import ConfigError
+from etude.base.text import Lasting
 from etude.report import JsonLines
 from etude.report.filming import write_film
-from etude.report.terminal import Lasting
 
 COMMANDS = {
     "sweeps": "sweep ppo CartPole-v1 --steps 64 --seeds 2",

@@ -56,6 +56,8 @@ def test_help_loads_no_framework_and_nothing_that_draws(arguments):
     allowed = {"tyro"} if arguments != ["--help"] else set()
     assert done.stdout.startswith("usage: etude")
     assert loaded & DRAWING_AND_FRAMEWORKS <= allowed
+    if arguments == ["--help"]:  # it costs no more than `import etude`
+        assert not {"etude.report", "etude.run", "etude.training"} & set(done.stderr.split())
 
 
 def fail_with(error, monkeypatch):

@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from etude.base.events import Finished, Started, Warned
+from etude.base.text import Lasting
 from etude.report import EventLines, Progress, Table
-from etude.report.terminal import Lasting
 
 
 class Closed(io.StringIO):

@@ -1,7 +1,9 @@
-"""Data as text: arrays as a table of names, shapes, types and ranges; settings as what differs from their defaults."""
+"""Data as text: arrays as a table of names, shapes, types and ranges; settings as what differs from their defaults. And
+text for terminals, whatever they can show and for as long as they are there."""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
@@ -9,6 +11,7 @@ import numpy as np
 
 from etude.base import trees
 
+_GONE = (errno.EIO, errno.EPIPE, errno.ENXIO)
 _HEAD = ("name", "shape", "dtype", "min", "max", "mean")
 
 
@@ -40,3 +43,44 @@ def brief(data: Any) -> str:
     default = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f, _ in given}
     changed = [f"{field.name}={brief(value)}" for field, value in given if value != default[field.name]]
     return f"{type(data).__name__}({', '.join(changed)})"
+
+
+class Lasting:
+    """A text stream that drops what nobody can read (any more), instead of raising; None: that of a program without
+    one."""
+
+    def __init__(self, stream: Any):
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write, or drop; the number of characters."""
+        try:
+            return len(text) if self._stream is None else self._stream.write(text)
+        except UnicodeEncodeError as error:  # of a terminal, or a pipe, that knows few characters
+            known = text.replace("±", "+-").encode(error.encoding, "replace").decode(error.encoding)
+            return self._stream.write(known)
+        except OSError as error:
+            return _dropped(error, len(text))
+
+    def flush(self) -> None:
+        """Flush, or drop."""
+        try:
+            if self._stream is not None:
+                self._stream.flush()
+        except OSError as error:
+            _dropped(error, 0)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def printable(text: str, most: int | None = None) -> str:
+    """A text, or its first characters, without any that would control a terminal: those as Python writes them."""
+    shown = "".join(each if each.isprintable() or each == "\n" else repr(each)[1:-1] for each in text[:most])
+    return shown if most is None or len(text) <= most else f"{shown}... ({len(text):,} characters)"
+
+
+def _dropped(error: OSError, size: int) -> int:
+    if error.errno not in _GONE:
+        raise error
+    return size
