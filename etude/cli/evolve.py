@@ -77,9 +77,7 @@ def _mutations(options: MutationOptions) -> Mutations:
                 f"--mutations.limits {text}: expected NAME=LOW:HIGH, as in learning_rate=1e-4:1e-2."
             ) from None
         limits[name.replace("-", "_")] = (low, high)
-    given = {
-        f.name: getattr(options, f.name) for f in fields(options) if f.name not in ("limits", "select")
-    }
+    given = {f.name: getattr(options, f.name) for f in fields(options) if f.name not in ("limits", "select")}
     return Mutations(**given, limits=limits, select=tuple(name.replace("-", "_") for name in options.select))
 
 

@@ -12,7 +12,7 @@ from etude.agent import Agent
 from etude.base import trees
 from etude.base.data import INITIAL_VERSION, Batch, PolicyVersion
 from etude.base.errors import ConfigError, NetworkError
-from etude.base.spaces import Space, Spaces, zeros
+from etude.base.spaces import Spaces, zeros
 from etude.base.trees import Tree
 from etude.engines.parameter_layout import LaidOutEngine, ParameterLayout, read_losses
 from etude.networks.maker import Maker
@@ -21,7 +21,7 @@ from etude.ops.blas import one_thread
 from etude.protocols import Weights
 
 
-def _no_modules(factory: Any, inputs: tuple[Space, ...], outputs: tuple[int, ...], seed: int) -> Part:
+def _no_modules(*network: Any) -> Part:
     raise NetworkError(
         "NumPy cannot evaluate a torch.nn.Module, a keras.Model or a pretrained model; use the engine that it was "
         "written for."
