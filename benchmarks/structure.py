@@ -129,12 +129,32 @@ def read(root: Path) -> list[Module]:
     for path in sorted(root.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         parts = path.relative_to(root.parent).with_suffix("").parts
-        nodes = list(ast.walk(tree := ast.parse(text)))
+        nodes = walked(tree := ast.parse(text))
         uses = Counter(node.id for node in nodes if isinstance(node, ast.Name))
         uses.update(node.attr for node in nodes if isinstance(node, ast.Attribute))
         name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
         found.append(Module(name, path, text.splitlines(), tree, nodes, uses))
     return found
+
+
+def walked(tree: ast.AST) -> list[ast.AST]:
+    """What `ast.walk` yields, in half the time."""
+    found = [tree]
+    for node in found:  # which grows
+        for value in vars(node).values():
+            if isinstance(value, ast.AST):
+                found.append(value)
+            elif isinstance(value, list):
+                found += [item for item in value if isinstance(item, ast.AST)]
+    return found
+
+
+def statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Those of a body and, within them, of all others."""
+    for node in body:
+        yield node
+        for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, name, []))
 
 
 def count(root: Path = ROOT, room: str = "", phase: bool = True) -> dict[str, int]:
@@ -270,7 +290,7 @@ def all_members(found: list[ast.ClassDef]) -> dict[str, set[str]]:
     @functools.cache
     def of(cls: ast.ClassDef) -> set[str]:
         names = {node.name for node in cls.body if isinstance(node, Function)}
-        for node in ast.walk(cls):
+        for node in statements(cls.body):
             targets = [node.target] if isinstance(node, ast.AnnAssign) else getattr(node, "targets", [])
             names |= {name.removeprefix("self.") for target in targets for name in ast.unparse(target).split(", ")}
         names = {name for name in names if not name.startswith("_") or name == "__call__"}

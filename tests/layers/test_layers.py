@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import etude
+from benchmarks import structure
 
 ROOT = Path(__file__).parents[2] / "etude"
 
@@ -57,7 +58,7 @@ def sources(root: Path) -> dict[str, Path]:
 
 @functools.cache
 def nodes(path: Path) -> list[ast.AST]:
-    return list(ast.walk(ast.parse(path.read_text())))
+    return structure.walked(ast.parse(path.read_text()))
 
 
 def imports(module: str, path: Path, modules: dict[str, Path]) -> set[str]:

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import keras
 import numpy as np
 from keras import ops
+from keras.src.utils import module_utils
 
 S, A = 3, 2
+
+
+def seed(number):
+    """Seed what networks start from. On JAX, Keras would import TensorFlow, for six seconds, to seed it as well."""
+    with mock.patch.object(module_utils.tensorflow, "_available", keras.backend.backend() == "tensorflow"):
+        keras.utils.set_random_seed(number)
 
 
 def mlp(inputs, outputs, last=None, width=16):
@@ -44,7 +53,7 @@ class DQN:
     mode = "per example"
 
     def __init__(self, gamma=0.9):
-        keras.utils.set_random_seed(0)
+        seed(0)
         self.q, self.target = mlp(S, A), mlp(S, A)
         copy_weights(self.q, self.target)
         self.param = self.q.weights
@@ -73,7 +82,7 @@ class PPO:
     """Clipped policy gradients with copies of the old policy; one loss for two optimizers."""
 
     def __init__(self):
-        keras.utils.set_random_seed(0)
+        seed(0)
         self.actor, self.old, self.critic = mlp(S, A, "softmax"), mlp(S, A, "softmax"), mlp(S, 1)
         copy_weights(self.actor, self.old)
         self.param = [self.actor.weights, self.critic.weights]
@@ -99,7 +108,7 @@ class DDPG:
     """Deterministic policy gradients: two losses, each for its own optimizer."""
 
     def __init__(self):
-        keras.utils.set_random_seed(0)
+        seed(0)
         self.actor, self.critic = mlp(S, 1, "tanh"), mlp(S + 1, 1)
         self.targets = {"actor": mlp(S, 1, "tanh"), "critic": mlp(S + 1, 1)}
         self.tau = 1.0
@@ -155,7 +164,7 @@ class Team:
     """Two agents that observe and act together."""
 
     def __init__(self):
-        keras.utils.set_random_seed(0)
+        seed(0)
         self.actors = [mlp(S, A), mlp(S, A)]
         self.param = [network.weights for network in self.actors]
 

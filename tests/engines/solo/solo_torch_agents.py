@@ -34,6 +34,10 @@ def sgd(parameters, rate):
     return torch.optim.SGD(parameters, rate)
 
 
+def seed(number):
+    torch.manual_seed(number)
+
+
 def copy_weights(source, target):
     target.load_state_dict(source.state_dict())
 

@@ -6,6 +6,7 @@ import statistics
 
 import numpy as np
 import pytest
+from solo_cases import agents_of
 
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 
@@ -31,7 +32,7 @@ def example(module, engine_name, *, size=None, seed=1, rate=1e-3):
     name, arguments, losses, _ = EXAMPLES[module]
     os.environ["KERAS_BACKEND"] = engine_name
     library = importlib.import_module("torch" if engine_name == "torch" else "keras")
-    library.manual_seed(seed) if engine_name == "torch" else library.utils.set_random_seed(seed)
+    agents_of(engine_name).seed(seed)
     package = importlib.import_module(f"etude.examples.{library.__name__}_agents.{module}")
     agent = getattr(package, name)(*(arguments if size is None else (arguments[0], size, *arguments[2:])))
     agent.seed = seed

@@ -9,6 +9,7 @@ import pytest
 from cases import variants_but
 from gymnasium.spaces import Box, Discrete
 from solo_agents import agent_for, discrete, pool_of, train
+from solo_cases import agents_of
 
 from etude.base.errors import ConfigError
 from etude.examples.experts import Expert, play
@@ -62,7 +63,7 @@ def imitator(module, engine_name, rates=(3e-3, 3e-3, 3e-3), env=Sides, seed=1, *
     """A small GAIL or AIRL of an expert of `Sides`, ready to train."""
     os.environ["KERAS_BACKEND"] = engine_name
     library = importlib.import_module("torch" if engine_name == "torch" else "keras")
-    library.manual_seed(seed) if engine_name == "torch" else library.utils.set_random_seed(seed)
+    agents_of(engine_name).seed(seed)
     kind = getattr(importlib.import_module(f"etude.examples.{library.__name__}_agents.{module}"), module.upper())
     agent = kind(2, 16, 2, 0.2, 0.01, Expert.of(play(side, Sides, 10)), env=env, gamma=0.5)
     agent.seed = seed
