@@ -417,6 +417,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "cast": lambda x, dtype: np.asarray(x).astype(dtype, copy=False),
     "reshape": lambda x, shape: np.asarray(x).reshape(shape),
     "sum": lambda x, axis=None, keepdims=False: np.add.reduce(x, axis, keepdims=keepdims),
+    "mean": lambda x, axis=None, keepdims=False: np.mean(x, axis, keepdims=keepdims),
     "max": lambda x, axis=None, keepdims=False: np.maximum.reduce(x, axis, keepdims=keepdims),
     "cumsum": lambda x, axis=-1: np.add.accumulate(x, axis), "argmax": lambda x, axis=-1: x.argmax(axis),
     "one_hot": lambda index, n: (np.asarray(index)[..., None] == np.arange(n)).astype(np.float32),

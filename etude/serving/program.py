@@ -64,7 +64,8 @@ class LocalPolicy:
         self.description: dict[str, Any] = self._described(outputs)
         given = {name: one.value for name, one in {**inputs, **weights, **explored}.items()}
         try:  # as a client computes it
-            found = client.ClientProgram(self.description)({**given, **self._constants})
+            with np.errstate(all="ignore"):
+                found = client.ClientProgram(self.description)({**given, **self._constants})
         except (ValueError, TypeError, LookupError) as error:
             raise ConfigError(f"the client cannot compute it: {error}.") from error
         for name, out in outputs.items():
@@ -87,7 +88,8 @@ class LocalPolicy:
             found.append((STATE, np.dtype(np.float32), (self._actor.state_size,)))
         size = math.prod(action.shape or ())
         normal = isinstance(action, Box) and not isinstance(self._explorer, Greedy)
-        uniform = 0 if normal and isinstance(self._explorer, Sample) else max(2, size)
+        one_choice = isinstance(self._explorer, EpsilonGreedy)  # whether to explore, and which action
+        uniform = 2 if one_choice else 0 if normal and isinstance(self._explorer, Sample) else size
         return [*found, (NORMAL, np.dtype(np.float32), (size * normal,)), (UNIFORM, np.dtype(np.float32), (uniform,))]
 
     def parameters(self, step: int) -> dict[str, float]:

@@ -17,7 +17,7 @@ from etude import serving
 from etude.base.errors import ConfigError
 from etude.engines.numpy import NumpyEngine
 from etude.envs.adapter import SpaceConversion
-from etude.explore import EpsilonGreedy, EpsilonZGreedy, GaussianNoise, Greedy
+from etude.explore import EpsilonGreedy, EpsilonZGreedy, GaussianNoise, Greedy, Sample
 from etude.serving.client import ClientProgram
 from etude.serving.program import LocalPolicy
 
@@ -42,8 +42,10 @@ POLICIES = {
     "dqn": (lambda: gym.make("CartPole-v1"), {}, EpsilonGreedy(0.0)),
     "dqn masked": (Masked, {"network": etude.Mlp((8,), activation="elu")}, EpsilonGreedy(0.0)),
     "c51": (lambda: gym.make("CartPole-v1"), {"network": etude.Mlp((8,))}, EpsilonGreedy(0.0)),
+    "qr_dqn": (lambda: gym.make("CartPole-v1"), {"network": etude.Mlp((8,), dueling=True)}, EpsilonGreedy(0.0)),
     "ppo": (lambda: gym.make("Pendulum-v1"), {"normalize_observation": True}, Greedy()),
     "recurrent_ppo": (lambda: gym.make("CartPole-v1"), {}, Greedy()),
+    "reinforce masked": (Masked, {"network": etude.Mlp((8,))}, Sample()),
     "sac": (lambda: gym.make("Pendulum-v1"), {}, Greedy()),
     "td3": (lambda: gym.make("Pendulum-v1"), {}, GaussianNoise(0.0)),
 }
@@ -87,9 +89,8 @@ def test_a_client_computes_the_action_of_the_run_to_the_bit(case):
         else:
             output = engine.act(seen)
         found = program(arrays)
-        wanted = explorer(
-            output, np.zeros((1, 2 if "dqn" in case or case == "c51" else 1), np.float32) + 0.5, 0, np.empty((1, 0))
-        )
+        noise = arrays["uniform"] if size["uniform"] else np.zeros((1, 1), np.float32)  # best actions, but of `Sample`
+        wanted = explorer(output, noise, 0, np.empty((1, 0)))
         expected = np.asarray(
             conversion.actions.each(
                 np.clip(wanted.action, -1, 1) if wanted.action.dtype.kind == "f" else wanted.action
@@ -128,6 +129,7 @@ CASES = {
     "dqn": (lambda: gym.make("CartPole-v1"), {"learning_starts": 32, "train_every": 8, "gradient_steps": 1}),
     "dqn masked": (Masked, {"learning_starts": 32, "train_every": 8, "network": etude.Mlp((8,))}),
     "ppo": (lambda: gym.make("Pendulum-v1"), {"rollout_length": 16, "epochs": 1, "environments": 2}),
+    "ppo masked": (Masked, {"rollout_length": 16, "epochs": 1, "environments": 2, "network": etude.Mlp((8,))}),
     "ppo tupled": (Tupled, {"rollout_length": 16, "epochs": 1, "environments": 2, "network": etude.Mlp((8,))}),
     "recurrent_ppo": (
         lambda: gym.make("CartPole-v1"),
