@@ -458,8 +458,7 @@ def effective_count(weight: np.ndarray) -> float:
 
 def gradient_variance(gradients: Sequence[Mapping[str, np.ndarray]]) -> float:
     """The variance of each entry over minibatches, averaged over all entries. gradients: by name, of each minibatch."""
-    flat = _flat(gradients)
-    return float(flat.var(0, ddof=1).mean())
+    return float(_flat(gradients).var(0, ddof=1).mean())
 
 
 def gradient_noise(gradients: Sequence[Mapping[str, np.ndarray]], size: int) -> tuple[float, float]:

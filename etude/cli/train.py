@@ -81,8 +81,7 @@ def carry_out(
         about["output"] = {**output._asdict(), "signatures": trust.signatures(trust.output_claims(output.folder))}
     directory.write_config(about)
     if not run.chief:
-        finished = run.train(steps, schedule=schedule)
-        return INTERRUPTED if finished.reason == "interrupted" else 0
+        return INTERRUPTED if run.train(steps, schedule=schedule).reason == "interrupted" else 0
     with ExitStack() as stack:
         reporters: list[Any] = [
             stack.enter_context(closing(JsonLines(directory.metrics))),

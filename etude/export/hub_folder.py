@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from etude import __version__
+from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError, EtudeError
 from etude.checkpoint.run_directory import RunDirectory
 from etude.export import weights_file
@@ -51,11 +52,11 @@ Mean return of {episodes} evaluation episodes, with the best actions: {mean:.2f}
 ```python
 import etude
 
-run = etude.load("hub:OWNER/NAME")  # pip install 'etude[hub]'
+run = etude.load("hub:OWNER/NAME"{again})  # pip install 'etude[hub]'
 run.evaluate(episodes=20)
 ```
 
-`etude watch hub:OWNER/NAME` plays it. Nothing in these files is executed. `model.safetensors` holds the weights
+{watch}Nothing in these files is executed. `model.safetensors` holds the weights
 by name.
 
 ## Config
@@ -84,10 +85,14 @@ def write(run: Any, path: Path) -> None:
     with suppress(EtudeError):  # without a renderer or ffmpeg there is none
         run.watch(path / VIDEO, max_steps=VIDEO_STEPS)
     names = {"algorithm": described["algorithm"], "environment": described["environment"]}
+    held = {"env": described["environment_is_named"], "wrappers": described["wrappers_are_named"]}
+    held |= {"agent": names["algorithm"] in ALGORITHMS, "config": not described["functions"]}
+    again = "".join(f", {name}=..." for name, plain in held.items() if not plain)
     title = f"{names['algorithm']} on {names['environment']}"
     card = CARD.format(
         **{key: json.dumps(str(value)) for key, value in names.items()}, name=json.dumps(title), title=title,
         plain_algorithm=names["algorithm"], version=__version__, steps=run.step, episodes=len(found.returns),
-        mean=found.mean, deviation=found.std, config=json.dumps(described["config"], indent=2),
+        again=again, watch="" if again else "`etude watch hub:OWNER/NAME` plays it. ", mean=found.mean,
+        deviation=found.std, config=json.dumps(described["config"], indent=2),
     )  # fmt: skip
     (path / "README.md").write_text(card, encoding="utf-8")

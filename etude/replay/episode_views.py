@@ -130,8 +130,7 @@ class EpisodeBatch(_OncePerPhase):
 
 def _known_returns(part: Steps) -> np.ndarray:
     """Whether each step [T, N] belongs to an episode that ended."""
-    ended = part.terminated | part.truncated
-    return np.logical_or.accumulate(ended[::-1], 0)[::-1]
+    return np.logical_or.accumulate((part.terminated | part.truncated)[::-1], 0)[::-1]
 
 
 TRIES = 8  # at replacing rows by chance, before all stored rows are looked through

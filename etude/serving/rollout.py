@@ -440,8 +440,7 @@ class ClientRollout(StepsRollout):
 
     def _draw(self, column: _ClientColumn | None) -> np.ndarray:
         assert column is not None
-        explorer = self._explorer.of(np.array([column.number]))
-        return explorer.draw(column.noise, 1, self.spaces.action)
+        return self._explorer.of(np.array([column.number])).draw(column.noise, 1, self.spaces.action)
 
     def _steps_of(self, column: _ClientColumn) -> Steps:
         steps = steps_of(column)

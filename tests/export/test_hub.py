@@ -2,6 +2,7 @@
 
 import shutil
 
+import gymnasium as gym
 import numpy as np
 import pytest
 
@@ -77,6 +78,16 @@ def test_the_card_has_what_the_hub_reads(folder):
     assert hub.ModelCard.load(folder / "README.md").data.eval_results[0].metric_type == "mean_reward"
     weights = {name for name in ("config.json", "model.safetensors") if (folder / name).exists()}
     assert len(weights) == 2 and len(list((folder / "checkpoints").iterdir())) == 1
+
+
+def test_the_card_names_what_has_to_be_given_again(tmp_path):
+    def made():
+        return gym.make("CartPole-v1")
+
+    with etude.Run("dqn", made, network=Mlp((8,)), engine="torch") as run:
+        run.export(tmp_path / "folder", to="hub")
+    text = (tmp_path / "folder" / "README.md").read_text()
+    assert 'etude.load("hub:OWNER/NAME", env=...)' in text and "etude watch" not in text
 
 
 def test_an_export_goes_into_its_own_folder_again_and_never_into_that_of_a_run(trained, folder):
