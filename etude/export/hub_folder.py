@@ -11,13 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from etude import __version__
-from etude.algorithms import ALGORITHMS
 from etude.base.errors import ConfigError, EtudeError
 from etude.checkpoint.run_directory import RunDirectory
 from etude.export import weights_file
+from etude.training.assembly.described import config_from, members_from
 
-EPISODES = 20  # that are evaluated
-VIDEO_STEPS = 2_000
+EPISODES, VIDEO_STEPS = 20, 2_000  # that are evaluated, and of the video
 VIDEO = "replay.mp4"  # a name that the hub shows beside the card
 
 CARD = """\
@@ -85,8 +84,9 @@ def write(run: Any, path: Path) -> None:
     with suppress(EtudeError):  # without a renderer or ffmpeg there is none
         run.watch(path / VIDEO, max_steps=VIDEO_STEPS)
     names = {"algorithm": described["algorithm"], "environment": described["environment"]}
-    held = {"env": described["environment_is_named"], "wrappers": described["wrappers_are_named"]}
-    held |= {"agent": names["algorithm"] in ALGORITHMS, "config": not described["functions"]}
+    held = {"env": described["environment_is_named"], "wrappers": described["wrappers_are_named"], "agent": False}
+    with suppress(ConfigError):  # of what `etude.load` needs again
+        held["agent"] = bool(members_from(described, None) if "learners" in described else config_from(described))
     again = "".join(f", {name}=..." for name, plain in held.items() if not plain)
     title = f"{names['algorithm']} on {names['environment']}"
     card = CARD.format(

@@ -88,6 +88,11 @@ def test_the_card_names_what_has_to_be_given_again(tmp_path):
         run.export(tmp_path / "folder", to="hub")
     text = (tmp_path / "folder" / "README.md").read_text()
     assert 'etude.load("hub:OWNER/NAME", env=...)' in text and "etude watch" not in text
+    world = etude.Environment("etude.examples.cart_pole:CartPoles", args={"count": 2})
+    policies = {"pole_0": "ann", "pole_1": "bob"}
+    with etude.Run({"ann": "dqn", "bob": "ppo"}, world, policies=policies, engine="torch") as run:
+        run.export(tmp_path / "several", to="hub")
+    assert 'etude.load("hub:OWNER/NAME")' in (tmp_path / "several" / "README.md").read_text()
 
 
 def test_an_export_goes_into_its_own_folder_again_and_never_into_that_of_a_run(trained, folder):
