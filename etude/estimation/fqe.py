@@ -6,10 +6,9 @@ that follows the critic in the place of a new regression for each iteration.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -139,10 +138,10 @@ def fitted_values(config: FQEConfig, policy: TargetPolicy, data: Dataset, execut
     # The data with what the target policy does next [sum of L, ...] as their only extra
     ends = np.cumsum([len(episode.reward) for episode in data.episodes])[:-1]
     episodes: Sequence[Episode] = [
-        dataclasses.replace(episode, extras={TARGET: part})
+        replace(episode, extras={TARGET: part})
         for episode, part in zip(data.episodes, np.split(described[following], ends), strict=True)
     ]
-    known = dataclasses.replace(data, episodes=tuple(episodes))
+    known = replace(data, episodes=tuple(episodes))
     sources = Sources({"recorded": known}, {"recorded": 1.0})
     learn(TrainingContext(agent, engine, data.environment, execution, sources), config.steps)
     action = np.concatenate([episode.action for episode in known.episodes])
@@ -157,7 +156,7 @@ def bounded(config: FQEConfig, reward: np.ndarray) -> FQEConfig:
     low, high = (float(each) / (1 - config.gamma) for each in (min(reward.min(), 0.0), max(reward.max(), 0.0)))
     if not low < high:  # all rewards are 0
         return config
-    return dataclasses.replace(config, v_min=max(low, config.v_min), v_max=min(high, config.v_max))
+    return replace(config, v_min=max(low, config.v_min), v_max=min(high, config.v_max))
 
 
 def learn(context: TrainingContext, steps: int) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from etude.base import checks
@@ -307,7 +306,7 @@ class ByEmbedding:
             raise ConfigError(
                 "ByEmbedding: its network computes a state embedding, which has no dueling streams; leave dueling off."
             )
-        _check_encoder("ByEmbedding", dataclasses.replace(self.network, noisy=0.0))
+        _check_encoder("ByEmbedding", replace(self.network, noisy=0.0))
 
 
 ModuleFactory = Callable[[], Any]  # a function or class that returns a torch.nn.Module or a keras.Model
@@ -364,5 +363,5 @@ def layers_of(spec: Spec) -> Spec:
 def with_layers(spec: Spec, layers: Mlp | Conv) -> Spec:
     """The same kind of network with other layers over what is observed."""
     if isinstance(spec, ByEmbedding):
-        return dataclasses.replace(spec, network=layers)
-    return dataclasses.replace(spec, before=layers) if isinstance(spec, Recurrent | Transformer) else layers
+        return replace(spec, network=layers)
+    return replace(spec, before=layers) if isinstance(spec, Recurrent | Transformer) else layers

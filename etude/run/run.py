@@ -226,8 +226,8 @@ class Run:
         evaluate_every, evaluate_episodes, target, save_every: fields of `Schedule`, which come before those of
             `schedule`.
         schedule: when the run evaluates, estimates and saves, and how; see `Schedule`.
-        Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, a second Ctrl-C or SIGTERM at once; SIGUSR1 saves
-        it in its directory, and it goes on.
+        Ctrl-C, SIGTERM and SIGHUP end the run after the step at hand, with the `reason` "interrupted" of what is
+        returned; a second Ctrl-C or SIGTERM at once. SIGUSR1 saves it in its directory, and it goes on.
         """
         keywords = {"evaluate_every": evaluate_every, "evaluate_episodes": evaluate_episodes, "target": target}
         own = {**keywords, "save_every": save_every, **further}

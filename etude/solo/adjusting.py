@@ -3,11 +3,10 @@ far each moves, and the methods that adjust them while it trains."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypedDict, Unpack
 
@@ -214,12 +213,12 @@ class Adjuster:
         replicas, low, high = self.replicas, change.low, change.high
         high = max(1.0, min(4.0 * given if high is None else high, len(self._buffer)))
         if replicas == 1:
-            return dataclasses.replace(change, high=high)
+            return replace(change, high=high)
         if change.align is not None:
-            return dataclasses.replace(change, high=high, align=math.lcm(change.align, replicas))
+            return replace(change, high=high, align=math.lcm(change.align, replicas))
         parts = given // replicas
         least = given // (parts & -parts)  # halved until the part of a replica is odd
-        return dataclasses.replace(change, low=max(least, given / 4 if low is None else low), high=max(least, high))
+        return replace(change, low=max(least, given / 4 if low is None else low), high=max(least, high))
 
     def _unchanged(self, signal: str, reason: str, knob: _Knob) -> Adjusted | None:
         """The event of a hyperparameter that stays, once for each reason."""
@@ -236,7 +235,7 @@ class Adjuster:
         return {
             "averages": dict(self._average),
             "targets": dict(self._target),
-            "positions": {name: dataclasses.asdict(at) for name, at in self._position.items()},
+            "positions": {name: asdict(at) for name, at in self._position.items()},
             "generator": generator_state(self._rng),
         }
 

@@ -154,6 +154,8 @@ class RL(AdaptiveMethods):
             each list in `param`; None: those of the last training.
         processes: worker processes that play, each in its own environment; None, or pool_network=False: none.
         options: see `Options`.
+        Ctrl-C, SIGTERM and SIGHUP end it after the episode at hand: where `path` is set the agent is saved, then
+        KeyboardInterrupt is raised.
         """
         options |= {"pool_network": pool_network, "processes": processes}
         return self._train(train_loss, optimizer, episodes, options)

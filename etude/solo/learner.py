@@ -21,10 +21,9 @@ such rewards writes
 from __future__ import annotations
 
 import copy
-import dataclasses
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -244,7 +243,7 @@ class EpisodeLearner:
         if steps.shape[1] != 1 or not ended[0] or self.count == 1:
             return steps
         column = self.rng.integers(self.count) if self.options.random else int(np.argmin(self._received))
-        return dataclasses.replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
+        return replace(steps, columns=np.array([column]), restarted=np.zeros(1, bool))
 
     def learn_if_due(self) -> Learned | None:
         """A learning phase, after every `num_store` collections; nothing is learned before the replay holds one batch.
@@ -366,7 +365,7 @@ class EpisodeLearner:
         counted |= {"collections": self._collections, "loss": self.loss}
         counted |= {"received": self._received.tolist(), "generator": generator_state(self.rng)}
         kept = {"replay": self.buffer.state()} if replay else {}
-        return {"engine": self.engine.state(), "progress": {**dataclasses.asdict(self.progress), **counted}, **kept}
+        return {"engine": self.engine.state(), "progress": {**asdict(self.progress), **counted}, **kept}
 
     def check_state(self, stored: dict[str, Stored]) -> None:
         """Raise CheckpointError where `restore` cannot continue from these components; nothing is changed."""

@@ -48,12 +48,11 @@ class Training:
         self._episode, self._gradient_steps = 0, 0
         self._interrupted = False  # by a signal, in this process
 
-    def run(self, episodes: int | None, options: Options) -> str:
-        """So many episodes, without end where None. Returns why it ended: "episodes", "criterion", "stopped" (by a
-        callback), or "interrupted" (by Ctrl-C, SIGTERM or SIGHUP)."""
+    def run(self, episodes: int | None, options: Options) -> None:
+        """So many episodes, without end where None. KeyboardInterrupt, once all is saved, where a signal ended it."""
         session, learner, history = self._session, self._session.learner, self._history
         learner.configure(options, self._callbacks)
-        before, reason, calls = learner.progress.seconds, "", learner.follow_calls
+        before, calls = learner.progress.seconds, learner.follow_calls
         weights = {} if session.told else learner.engine.weights()
         began = self._gradient_steps = learner.progress.gradient_steps
         history.stop = False
@@ -65,10 +64,9 @@ class Training:
 
         def interrupt() -> None:
             """Stop after the episode at hand; several processes agree on that when it ends."""
+            self._interrupted = True
             if session.group is None:
                 loop.stop("interrupted")
-            else:
-                self._interrupted = True
 
         self._callbacks.call("on_train_begin", **history.logs)
         self._callbacks.call("on_episode_begin", 0, **history.logs)
@@ -81,7 +79,7 @@ class Training:
                     elif isinstance(event, Warned):
                         self._warn(event.message)
                     elif isinstance(event, Finished):
-                        reason = event.reason
+                        self._interrupted = event.reason == "interrupted"  # in any of the processes
         except (KeyboardInterrupt, Exception) as error:
             computed = isinstance(error, NumericalError | EndTraining)  # from what all processes have
             in_all = computed or (isinstance(error, EtudeError) and error.in_all_processes)
@@ -101,7 +99,8 @@ class Training:
         elif not session.told and session.chief:
             self._tell_of_others(weights, learner.follow_calls - calls)
         self._callbacks.call("on_train_end", **history.logs)
-        return reason
+        if self._interrupted:
+            raise KeyboardInterrupt(f"train was interrupted after {self._episode} episodes. Call it again to go on.")
 
     def _tell_of_others(self, before: Weights, calls: int) -> None:
         """Warn once of networks that neither a loss nor `update_param` has changed in this call of `train`."""
@@ -170,7 +169,7 @@ def _check_alike(session: Session, group: ProcessGroup, wanted: dict[str, Any]) 
 
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-Train = Callable[[int | None, Sequence[Any]], str]  # episodes and callbacks; returns why it ended (see `Training.run`)
+Train = Callable[[int | None, Sequence[Any]], None]  # episodes and callbacks
 
 
 @contextmanager
@@ -188,10 +187,10 @@ def temporary(agent: Any, named: dict[str, Any], strategy: Any = None, **attribu
     session: Any = None
     initial = None
 
-    def train(episodes: int | None, callbacks: Sequence[Any]) -> str:
+    def train(episodes: int | None, callbacks: Sequence[Any]) -> None:
         called = Callbacks([*options.callbacks, *callbacks], agent)
         training = Training(session, state_of(agent).history, called, lambda ending: None, warnings.warn)
-        return training.run(episodes, options)
+        training.run(episodes, options)
 
     try:
         vars(agent).update(attributes)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import operator
 import shutil
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -248,7 +247,7 @@ class TrialRuns:
     def _drop(self, number: int) -> None:
         run = self._live.pop(number, None)
         if run is not None:
-            with contextlib.suppress(Exception):  # of an environment: what counts is saved
+            with suppress(Exception):  # of an environment: what counts is saved
                 run.close()
 
     def _run(self, segment: Segment, directory: RunDirectory) -> tuple[Run, list[Score]]:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
@@ -458,7 +457,7 @@ def _complete(directory: RunDirectory) -> dict[int, Path]:
     """The checkpoints of a run by step, without damaged ones."""
     found = {}
     for step, path in directory.saved().items():
-        with contextlib.suppress(CheckpointError):
+        with suppress(CheckpointError):
             checkpoint.verify(path)
             found[step] = path
     return found

@@ -3,7 +3,6 @@ same steps."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
@@ -127,7 +126,7 @@ class PolicyLearners:
         self._load_leagues()
         seconds = sum(learned.seconds for learned in found.values())
         adjusted = tuple(
-            dataclasses.replace(event, step=self.progress.step, name=f"{policy}.{event.name}")
+            replace(event, step=self.progress.step, name=f"{policy}.{event.name}")
             for policy, learned in found.items()
             for event in learned.adjusted
         )
@@ -261,7 +260,7 @@ class PolicyLearning(LearningKind):
         learners: dict[str, Any] = {}
         for policy in agent.learners:
             member, execution = agent.members[policy], _own_execution(context.execution, policy)
-            own = dataclasses.replace(context, agent=member, engine=engine.of[policy], execution=execution)
+            own = replace(context, agent=member, engine=engine.of[policy], execution=execution)
             learners[policy] = kind_of(own.agent).make_learner(own)
         acting = self.actor(context)().of if engine.exportable else {}
         frozen = {policy: acting[policy].read_by_acting() for policy in agent.frozen if policy in acting}
@@ -394,4 +393,4 @@ def _own_execution(execution: Execution, policy: str) -> Execution:
     """With a seed, and a folder for the replay, that belong to the policy."""
     seed = int(generator(execution.seed, f"policy {policy}").integers(2**31))
     folder = None if execution.replay_folder is None else str(Path(execution.replay_folder) / quote(policy, safe=""))
-    return dataclasses.replace(execution, seed=seed, replay_folder=folder)
+    return replace(execution, seed=seed, replay_folder=folder)

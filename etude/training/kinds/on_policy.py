@@ -6,10 +6,9 @@ Asynchronous gradients: Mnih et al. 2016, arXiv:1602.01783."""
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -324,7 +323,7 @@ class _EngineActorLearner:
 
     def gradients(self, steps: Steps) -> WorkerGradients:
         """Gradients at all steps [T, 1] of a rollout at once."""
-        self._ring.add(dataclasses.replace(steps, columns=np.zeros(1, np.int64)))
+        self._ring.add(replace(steps, columns=np.zeros(1, np.int64)))
         hyper = self._version.hyper
         self._view.adjust(hyper)
         batch = self._view(self._ring, np.arange(len(steps)), np.ones(len(steps), np.float32))
@@ -334,7 +333,7 @@ class _EngineActorLearner:
         return WorkerGradients(len(steps), steps.episodes, gradients, update.losses, update.metrics, at)
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class _MakeActorLearner:
     """Makes an actor-learner with an engine of its own, with the framework that the run learns with."""
 

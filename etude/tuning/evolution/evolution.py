@@ -4,12 +4,11 @@ the members as they were evaluated."""
 from __future__ import annotations
 
 import copy
-import dataclasses
 import functools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -153,7 +152,7 @@ class Generations:
                 born.append((members[i], genome, mutation))
         replaced = [trial for i, trial in enumerate(members) if i not in going]
         copies = [
-            Copy(parent.number, genome, old.number, until, dataclasses.asdict(mutation))
+            Copy(parent.number, genome, old.number, until, asdict(mutation))
             for old, (parent, genome, mutation) in zip(replaced, born, strict=True)
         ]
         return [*copies, *going.values()]  # copies begin where their parents are now

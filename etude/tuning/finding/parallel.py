@@ -107,8 +107,7 @@ class _AgentCandidate(NamedTuple):
                 load_weights(self.agent, self.weights)
             except NetworkError:
                 record.own_weights = True
-            if train(limits.episodes, [_RecordedEpisodes(record, watch)]) == "interrupted":
-                raise KeyboardInterrupt
+            train(limits.episodes, [_RecordedEpisodes(record, watch)])
 
 
 class _RecordedEpisodes(AgentCallback):

@@ -171,7 +171,7 @@ def message_of(call: Any) -> str | None:
     """What a call raises, with the name of the class; None where it ends."""
     try:
         call()
-    except Exception as error:
+    except (KeyboardInterrupt, Exception) as error:
         return f"{type(error).__name__}: {error}"
     return None
 

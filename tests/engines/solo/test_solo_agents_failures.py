@@ -137,7 +137,9 @@ def test_ctrl_c_ends_training_after_the_episode_at_hand(mode, engine_name, tmp_p
         if episode == 1:
             interrupt()
 
-    go(50, callbacks=[LambdaCallback(on_episode_begin=begin, on_train_end=heard.append)])
+    with pytest.raises(KeyboardInterrupt):
+        go(50, callbacks=[LambdaCallback(on_episode_begin=begin, on_train_end=heard.append)])
+    assert Path(agent.path).exists()
     done = agent.total_episode
     assert done in (1, 2)
     assert len(heard) == 1, "whoever listens is told that training ends"
@@ -148,12 +150,17 @@ def test_ctrl_c_ends_training_after_the_episode_at_hand(mode, engine_name, tmp_p
     check_pool(agent, done + 2)
 
 
-def test_ctrl_c_ends_training_in_this_process_too(engine_name):
+@pytest.mark.parametrize("episodes", [1, 50])
+def test_ctrl_c_ends_a_program_that_trains_in_this_process_too(episodes, engine_name, tmp_path):
     once(engine_name)
     agent = agent_for(engine_name)
     agent.set(**discrete())
-    train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=interrupt)])
-    assert agent.reward_list == [5.0]
+    agent.path, agent.save_freq = str(tmp_path / "model.dat"), 1_000
+    with pytest.raises(KeyboardInterrupt, match="interrupted after 1 episodes"):
+        train(agent, engine_name, episodes, callbacks=[LambdaCallback(on_episode_end=interrupt)])
+    restored = agent_for(engine_name)
+    restored.restore(agent.path)
+    assert agent.reward_list == restored.reward_list == [5.0]
     train(agent, engine_name, 1)
     assert agent.reward_list == [5.0] * 2
 
@@ -168,7 +175,8 @@ def test_a_closed_terminal_ends_training_after_the_episode_at_hand(engine_name, 
         for _ in range(2):  # the kernel's and the shell's
             os.kill(os.getpid(), signal.SIGHUP)
 
-    train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=hang_up)])
+    with pytest.raises(KeyboardInterrupt):
+        train(agent, engine_name, 50, callbacks=[LambdaCallback(on_episode_end=hang_up)])
     assert agent.reward_list == [5.0]
     assert (tmp_path / "model.dat").exists()
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_DFL
