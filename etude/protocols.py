@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -14,9 +14,6 @@ from etude.base.checks import Stored
 from etude.base.data import INITIAL_VERSION, Batch, Choice, PolicyVersion, Steps, Update, WorkerGradients
 from etude.base.spaces import Space, Spaces
 from etude.base.trees import Tree
-
-if TYPE_CHECKING:  # workers import this file and see no events
-    from etude.base.events import Event
 
 Weights = dict[str, np.ndarray]
 
@@ -264,6 +261,3 @@ class ProcessGroup(Protocol):
     def leave(self, reason: str) -> None:
         """End the group: whatever the others wait for raises a ReplicaError with this reason. May be called twice, and
         where processes ended."""
-
-
-Reporter = Callable[["Event"], None]

@@ -230,8 +230,12 @@ def _describe(found: Inspection) -> None:
     if found.returns:
         lengths = np.array(found.lengths)
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
-        returns = np.array(found.returns)
-        say(f"returns       mean {return_text(returns.mean())}, standard deviation {return_text(returns.std())}")
+        each = np.array(found.returns).reshape(len(lengths), -1)  # of one agent, or of each of several
+        returns, agents = each.sum(1), () if found.spaces is None else found.spaces.agents or ()
+        whose = ["returns", *(f"  {agent}" for agent in agents)]
+        for who, of in zip(whose, [returns, *each.T], strict=False):
+            total = ", the sum over all agents" if agents and of is returns else ""
+            say(f"{who:13} mean {return_text(of.mean())}, standard deviation {return_text(of.std())}{total}")
         counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)
         bars = zip(edges[:-1], edges[1:], counts.tolist(), strict=True)
         rows([(return_text(low), f"to {return_text(high)}", f"{count:,}", "#" * round(WIDEST * count / counts.max()))

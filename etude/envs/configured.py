@@ -15,7 +15,7 @@ import numpy as np
 from gymnasium.envs.registration import load_env_creator
 from gymnasium.vector.utils import batch_space
 
-from etude.base import trees
+from etude.base import checks, trees
 from etude.base.errors import ConfigError
 from etude.base.spaces import ACTION_MASK, Dict, Origins, describe, leaves, parts
 from etude.base.trees import Tree
@@ -63,8 +63,7 @@ def configured(
     for wrapper in given:
         if not (callable(wrapper) or isinstance(wrapper, str) and ":" in wrapper):
             raise ConfigError(f"wrappers: {wrapper!r}; expected a callable, or 'module:Name' of one, or 'drop:KEY'.")
-    if type(frame_stack) is not int or frame_stack < 1:
-        raise ConfigError(f"frame_stack = {frame_stack!r}; expected a whole number of frames, of at least 1.")
+    checks.whole_number("frame_stack", frame_stack, of=": frames")
     if not (args or given or frame_stack > 1):
         return env
     return ConfiguredEnvironment(env, dict(args or {}), given, frame_stack)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from etude.base import checks
 from etude.base.data import LOG_PROB, Episode, Estimate
 from etude.base.errors import CallbackError, ConfigError, DataError, NumericalError
 from etude.base.events import Estimated, Warned
@@ -72,8 +73,7 @@ class EstimateRequest:
             raise ConfigError(f"{' and '.join(given)} each say which policy is estimated. Give one of them.")
         if self.softened is not None and not self.softened > 0:
             raise ConfigError(f"softened = {self.softened!r}; expected a positive number, such as 0.1.")
-        if self.episodes < 1:
-            raise ConfigError(f"episodes = {self.episodes!r}; expected a whole number of at least 1.")
+        checks.whole_number("episodes", self.episodes)
         if self.model is not None and not isinstance(self.model, FQEConfig):
             missing = [name for name in ("q", "v") if not callable(getattr(self.model, name, None))]
             if missing:

@@ -128,9 +128,8 @@ class TokenEnvironment(gym.Wrapper[Any, Any, Any, Any]):
         return {ACTION_MASK: self._mask} if self._masked else {}
 
     def _append(self, tokens: list[int], what: str) -> None:
-        context = self._space.context
-        if len(tokens) > context or (len(self._game) + len(tokens) > context and not self._slide):
-            length = len(tokens) if len(tokens) > context else len(self._game) + len(tokens)
+        context, length = self._space.context, len(tokens) if self._slide else len(self._game) + len(tokens)
+        if length > context:
             sliding = "" if len(tokens) > context else ", or slide=True to see the last ones"
             begins = self.tokenizer.decode((self._game + tokens)[:SHOWN])
             raise SpaceError(

@@ -76,7 +76,8 @@ class TwentyQuestions(gym.Env[str, str]):
         rng = np.random.default_rng(seed)
         self.things: tuple[str, ...] = words(things, seed)
         self.properties: tuple[Any, ...] = tuple(sorted(rng.permutation(PROPERTIES)[:properties].tolist()))
-        codes = rng.permutation(2**properties)[:things] if properties <= 16 else _different(rng, things, properties)
+        many = properties > 16  # more than are listed to be drawn from
+        codes = rng.choice(2**properties, things, False) if many else rng.permutation(2**properties)[:things]
         self.has: Any = (codes[:, None] >> np.arange(properties)) % 2 == 1  # [things, properties]
         questions = tuple(f"is it {each}?" for each in (*self.properties, *self.things))
         self._answers = {question: i for i, question in enumerate(questions)}
@@ -102,14 +103,6 @@ class TwentyQuestions(gym.Env[str, str]):
         return f" {answer}\n", 0.0 if found else -1.0, over, False, dict(self._info)
 
 
-def _different(rng: np.random.Generator, count: int, bits: int) -> np.ndarray:
-    """So many different numbers of so many bits, of more than can be listed."""
-    found: dict[int, None] = {}
-    while len(found) < count:
-        found[int(rng.integers(2**bits))] = None
-    return np.array(list(found))
-
-
 class GraphWalks(gym.Env[str, str]):
     """Walk to the node `a` of a directed graph, in as few steps as possible.
 
@@ -133,13 +126,11 @@ class GraphWalks(gym.Env[str, str]):
         self.metadata = {"render_modes": [], "context": length}
         self.graph = _graph(nodes, edges, seed)  # [from, to] bool
         # [nodes] how many steps the shortest walk to the goal has; -1 where there is none
-        found = np.full(len(self.graph), -1)
-        found[GOAL], steps = 0, 0
-        while (found == steps).any():
-            reached = self.graph[:, found == steps].any(1) & (found < 0)
+        self.distances = np.full(len(self.graph), -1)
+        self.distances[GOAL], steps = 0, 0
+        while (there := self.distances == steps).any():
             steps += 1
-            found[reached] = steps
-        self.distances = found  # [nodes] steps to the goal
+            self.distances[self.graph[:, there].any(1) & (self.distances < 0)] = steps
         self._length, self._list = length, list_edges
         self._starts = np.flatnonzero((self.distances > 0) & (self.distances < length - 1))
         if not len(self._starts):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from etude.base.errors import ConfigError, needing
 from etude.language.tokens import HuggingFace
 
 DTYPES = ("float32", "bfloat16", "float16")
+ON_HUB = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*", re.ASCII)  # names of models there; anything else is a path
 
 
 @dataclass(frozen=True)
@@ -43,7 +45,13 @@ class Pretrained:
             raise ConfigError(f"Pretrained: dtype = {self.dtype!r}; expected one of {', '.join(DTYPES)}.")
         if not isinstance(self.lora, Mapping):
             checks.counts(self, "lora")
+        is_path = isinstance(self.model, Path) or not ON_HUB.fullmatch(str(self.model))
         object.__setattr__(self, "model", str(self.model))
+        if is_path and not Path(self.model).is_dir():
+            raise ConfigError(
+                f"Pretrained: there is no folder {self.model!r}. Give one that save_pretrained has written, or a name "
+                "on Hugging Face's hub, ORGANISATION/MODEL."
+            )
         if self.tokenizer is None:
             path = self.file("tokenizer_config.json")
             try:
@@ -73,8 +81,6 @@ class Pretrained:
             if not path.is_file():
                 raise ConfigError(f"Pretrained: {self.model} has no {name}; expected what save_pretrained writes.")
             return path
-        if Path(self.model).is_absolute() or self.model.startswith(".") or self.model.count("/") > 1:
-            raise ConfigError(f"Pretrained: there is no folder {self.model!r}.")
         with needing("language.Pretrained", "llm"):
             import huggingface_hub
         try:

@@ -284,8 +284,8 @@ TEXTS = 3  # episodes of tokens whose text is shown
 
 @dataclass
 class Inspection:
-    """files: how many could be read. returns: of every episode; of several agents, the sum of all. behaviour: what
-    recorded them, each once. damaged: what is wrong, by file. unfinished: files that were being written.
+    """files: how many could be read. returns: of every episode; of several agents, [agents]. behaviour: what recorded
+    them, each once. damaged: what is wrong, by file. unfinished: files that were being written.
     superseded: shards of steps that a resumed run recorded again. texts: of the first episodes of tokens. extras:
     names. log_prob: whether all episodes have it."""
 
@@ -295,7 +295,7 @@ class Inspection:
     transitions: int = 0
     dropped: int = 0
     terminated: int = 0
-    returns: list[float] = field(default_factory=list)
+    returns: list[Any] = field(default_factory=list)
     lengths: list[int] = field(default_factory=list)
     texts: list[str] = field(default_factory=list)
     extras: set[str] = field(default_factory=set)
@@ -337,7 +337,7 @@ def _read(found: Inspection, path: Path) -> None:
     if behaviour not in found.behaviour:
         found.behaviour.append(behaviour)
     for episode in stream:
-        found.returns.append(float(episode.reward.sum(dtype=np.float64)))
+        found.returns.append(episode.reward.sum(0, dtype=np.float64))
         found.lengths.append(len(episode.reward))
         found.terminated += episode.terminated
         found.extras |= set(episode.extras)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from etude.algorithms import ALGORITHMS
+from etude.base.checks import whole_number
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
 from etude.checkpoint.config_json import from_json, to_json
@@ -133,8 +134,7 @@ def _presets(algorithm: str, folders: tuple[Path, ...]) -> dict[str, Preset]:
         data = _table(algorithm, environment, folders, place)
         source, steps, environments = (data.pop(name, "") for name in ("source", "steps", "environments"))
         for name, count in (("steps", steps), ("environments", environments)):
-            if type(count) is not int or count < 1:
-                raise ConfigError(f"{place}: {name} = {count!r}; expected a whole number above 0.")
+            whole_number(f"{place}: {name}", count)
         config = _with_fields(ALGORITHMS[algorithm][1](), data, place)
         found[environment] = Preset({name: getattr(config, name) for name in data}, steps, environments, source)
     return found

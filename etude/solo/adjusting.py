@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypedDict, Unpack
 import numpy as np
 
 from etude.adapt.rules import DIRECTIONS, Change, UnusableSignal, effective_sample_size, gradient_variance, smoothed
-from etude.base.checks import Stored
+from etude.base.checks import Stored, whole_number
 from etude.base.errors import ConfigError, DataError
 from etude.base.events import Adjusted
 from etude.base.seeding import check_generator, generator_state, restore_generator
@@ -373,8 +373,7 @@ class AdaptiveMethods:
         num_samples: minibatches, drawn uniformly from the pool. target_noise: of the variance of each entry of the
         gradient over them, averaged over entries. jit_compile: for TensorFlow, whether XLA compiles the gradient.
         """
-        if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 2:
-            raise ConfigError(f"adabatch: num_samples = {num_samples!r}; expected at least 2 minibatches.")
+        whole_number("adabatch: num_samples", num_samples, 2, " minibatches")
         adjuster = self._adjuster("adabatch")
         measure = partial(adjuster.gradient_variance, num_samples, jit_compile)
         return adjuster.follow("gradient_variance", measure, smooth, target_noise, dict(params))

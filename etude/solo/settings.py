@@ -138,14 +138,12 @@ class StrategyArguments:
     global_batch_size: int | None = None
 
     def __post_init__(self) -> None:
-        size = self.global_batch_size
         if self.strategy is None:
             raise ConfigError(
                 "distributed_training needs a strategy of tf.distribute, such as tf.distribute.MirroredStrategy(): "
                 "distributed_training(optimizer, strategy, episodes). To train without one, call train."
             )
-        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise ConfigError(f"global_batch_size = {size!r}; expected a whole number of at least 1.")
+        checks.whole_number("global_batch_size", self.global_batch_size, none=True)
 
 
 def strategy_arguments(arguments: tuple[Any, ...], named: dict[str, Any]) -> tuple[StrategyArguments, dict[str, Any]]:
@@ -344,13 +342,8 @@ def cut_if_due(buffer: Buffer, window: Window, every: int | None, rows: int, sto
 def cut(buffer: Buffer, window: Window) -> None:
     """Drop all but the window; nothing without one."""
     held = len(buffer)
-    if window is None:
-        return
     if isinstance(window, _ProcessWindows):
         buffer.trim(window.kept(buffer.ring.filled))
-    elif callable(window):
-        buffer.trim(max(1, min(held, int(window(held)))))
-    elif isinstance(window, float):
-        buffer.trim(max(1, int(held * window)))
-    else:
-        buffer.trim(min(window, held))
+    elif window is not None:
+        kept = window(held) if callable(window) else held * window if isinstance(window, float) else window
+        buffer.trim(max(1, min(held, int(kept))))

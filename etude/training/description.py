@@ -15,8 +15,9 @@ from etude.algorithms import ALGORITHMS, find, named
 from etude.base import checks
 from etude.base.errors import ConfigError
 from etude.base.other_libraries import explain
-from etude.envs import ConfiguredEnvironment, configured, counted_from
-from etude.envs.make import Vectorization
+from etude.envs import ConfiguredEnvironment, configured, counted_from, name_of
+from etude.envs.make import Vectorization, make_any, make_rendering
+from etude.envs.registry import resolve
 from etude.multi_agent.policies import Policies
 from etude.serving import preset_name
 from etude.training.schedule import Schedule
@@ -58,23 +59,20 @@ class Execution:
         if not isinstance(names, list | tuple) or not all(isinstance(name, str) and name for name in names):
             raise ConfigError(f"keep_info = {names!r}; expected names of numbers in info, as in ('x', 'success').")
         object.__setattr__(self, "keep_info", tuple(dict.fromkeys(names)))
-        if self.environments is not None and self.environments < 1:
-            raise ConfigError(f"environments = {self.environments}; expected a whole number of at least 1.")
+        checks.whole_number("environments", self.environments, none=True)
         if self.workers < 0 or (self.environments is not None and self.workers > self.environments):
             raise ConfigError(
                 f"workers = {self.workers} for {self.environments} environments; expected from 0 to as many as "
                 "environments."
             )
         devices = self.devices
-        counted = isinstance(devices, int) and not isinstance(devices, bool) and devices >= 1
-        if not (devices is None or devices == "all" or counted):
+        if devices not in (None, "all") and not (type(devices) is int and devices >= 1):
             raise ConfigError(f"devices = {devices!r}; expected a number of at least 1, 'all', or None.")
         if self.fused and self.vectorization != "compiled":
             raise ConfigError(f"fused = True with vectorization = {self.vectorization!r}; expected 'compiled'.")
         if devices is not None and self.strategy is not None:
             raise ConfigError("devices and strategy both say what a run trains on. Give one of them.")
-        if self.seed < 0:
-            raise ConfigError(f"seed = {self.seed}; expected a whole number of at least 0.")
+        checks.whole_number("seed", self.seed, 0)
 
     def given(self) -> dict[str, Any]:
         """The fields that differ from their defaults."""
@@ -109,6 +107,15 @@ class Environment:
     args: dict[str, Any] | None = None
     wrappers: Iterable[Any] | None = None
     frame_stack: int | None = None  # frames in an observation; None: 4 for Atari games (ALE/...), else 1
+
+    def __call__(self, render_mode: str | None = None) -> Any:
+        """One such environment: wherever a callable is taken, such as by `serving.Clients`, this is."""
+        source = resolve(self.configured())
+        return make_any(source, {}) if render_mode is None else make_rendering(source, render_mode)
+
+    @property
+    def __name__(self) -> str:
+        return name_of(self.env)
 
     @classmethod
     def of(cls, made: Any) -> Self:

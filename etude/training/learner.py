@@ -179,7 +179,7 @@ class Learner:
         self._layer_noise: Weights = engine.layout.draw_layer_noise(self._generator)
         # Called after learning phases, with the last batches and the number of gradient steps; they return metrics
         self.measured_by: list[Callable[[Learner, Any, int], Mapping[str, float]]] = []
-        self._scheduled: set[str] = {name for name, value in vars(agent.config).items() if isinstance(value, Linear)}
+        self.scheduled: set[str] = {name for name, value in vars(agent.config).items() if isinstance(value, Linear)}
         own = agent.config.reset_every if isinstance(agent.config, OffPolicyConfig) else None
         self._reset_every, self._seed, self._compile_seconds = own, seed, float(engine.compile_seconds)
         if own is not None:
@@ -296,7 +296,7 @@ class Learner:
             metrics |= self.rewriters.metrics()
         for measure in self.measured_by:
             metrics |= measure(self, batches, due.gradient_steps)
-        metrics |= {name: value for name, value in hyper.items() if name in self._scheduled}
+        metrics |= {name: value for name, value in hyper.items() if name in self.scheduled}
         before, progress.gradient_steps = progress.gradient_steps, progress.gradient_steps + due.gradient_steps
         if self._reset_every is not None:
             count = progress.gradient_steps // self._reset_every

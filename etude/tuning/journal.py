@@ -238,7 +238,8 @@ def difference(held: Mapping[str, Any], asked: Mapping[str, Any], config: Any) -
             keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             keys = [key for key in keys if not (name == "options" and key in MAY_DIFFER)]
             if keys:
-                return f"{keys[0]} was {before.get(keys[0])!r}, and is {now.get(keys[0])!r} now"
+                name = name if (key := keys[0]) == "class" else key
+                return f"{name} was {before.get(key)!r}, and is {now.get(key)!r} now"
         elif before != now:
             return f"{name} was {before!r}, and is {now!r} now"
     return ""

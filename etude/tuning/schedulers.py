@@ -57,8 +57,7 @@ class ASHA:
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        if self.reduction < 2:
-            raise ConfigError(f"ASHA: reduction = {self.reduction}; expected a whole number of at least 2.")
+        checks.whole_number("ASHA: reduction", self.reduction, 2)
         checks.counts(self, "min_steps")
 
     def check(self, state: StudyState) -> None:

@@ -141,10 +141,11 @@ class Study(ManyRuns):
                 now = vars(self.plan)
                 grows = getattr(self.scheduler, "grows", ())  # schedulers of one's own need not say it
                 more = {name: now[name] for name in grows if now[name] > getattr(before, name)}
-                or_more = f", or with more {' or '.join(grows)}" if grows else ""
+                or_more = f", or with more {' or '.join(grows)}".replace("configurations", "trials") if grows else ""
                 if different := journal.difference(
-                    {**held, "plan": {**journal.plain_plan(before), **more}}, self._header(), self._made.own_config
-                ):
+                    {**held, "plan": self._as_given({**journal.plain_plan(before), **more})},
+                    {**self._header(), "plan": self._as_given(journal.plain_plan(self.plan))}, self._made.own_config,
+                ):  # fmt: skip
                     raise ConfigError(
                         f"The study in {self.folder} is another one: {different}. Go on with it as it was asked for "
                         f"(etude {self._command} --resume {str(self.folder)!r}){or_more}; or take another folder."
@@ -168,6 +169,10 @@ class Study(ManyRuns):
             "scheduler": to_json(self.scheduler),
             "search": to_json(self.search),
         }
+
+    def _as_given(self, plan: dict[str, Any]) -> dict[str, Any]:
+        """A plan by the names of the arguments that it is made from."""
+        return {"trials": plan.pop("configurations"), **plan}
 
     _made_by = "etude.Study(...)"
     _command = "tune"  # of the command line, which goes on with it

@@ -216,10 +216,9 @@ class StudyPlan:
         checks.counts(self, "steps", "evaluate_every", "configurations", "evaluate_episodes")
         checks.not_negative(self, "seed")
         object.__setattr__(self, "seeds", tuple(self.seeds))
-        if not self.seeds or any(type(seed) is not int or seed < 0 for seed in self.seeds):
-            raise ConfigError(f"seeds = {self.seeds}; expected whole numbers of at least 0, one for each repetition.")
-        if len(set(self.seeds)) != len(self.seeds):
-            raise ConfigError(f"seeds = {self.seeds}; expected each number once: a seed that is repeated says nothing.")
+        whole = all(type(seed) is int and seed >= 0 for seed in self.seeds)
+        if not (self.seeds and whole and len(set(self.seeds)) == len(self.seeds)):
+            raise ConfigError(f"seeds = {self.seeds}; expected whole numbers of at least 0, each once.")
         if self.steps % self.evaluate_every:
             raise ConfigError(
                 f"evaluate_every = {self.evaluate_every:,} does not divide steps = {self.steps:,}, so that the last "

@@ -194,7 +194,7 @@ def test_recorded_data_holds_the_stacks_of_the_run_that_it_is_for():
 @pytest.mark.parametrize(
     ("env", "more", "message"),
     [
-        ("CartPole-v1", {"frame_stack": 0}, "frame_stack = 0; expected a whole number of frames"),
+        ("CartPole-v1", {"frame_stack": 0}, "frame_stack = 0; expected a whole number of at least 1: frames"),
         ("CartPole-v1", {"frame_stack": "4"}, "frame_stack = '4'; expected a whole number"),
         ("mpe2:simple_spread_v3", {"frame_stack": 2}, "stacks the observations of one agent.*frame_stack at 1"),
         (POINT, {"frame_stack": 2, "hindsight": "future"}, "frame_stack = 2 stacks goals, too"),

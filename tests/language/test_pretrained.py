@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -184,10 +186,10 @@ def test_nothing_in_a_folder_is_executed(folders, games, tmp_path):
     assert not (tmp_path / "executed").exists()
 
 
-def test_what_does_not_fit_is_one_clear_error(folders, games, tmp_path):
+def test_what_does_not_fit_is_one_clear_error(folders, games, tmp_path, monkeypatch):
     model = folders["gpt2"]
     for wrong, message in (
-        ({"model": "/nowhere"}, "there is no folder '/nowhere'"),
+        ({"model": "/nowhere"}, "there is no folder '/nowhere'. Give one that save_pretrained has written"),
         ({"model": str(tmp_path)}, "has no config.json"),
         ({"dtype": "int8"}, "dtype = 'int8'; expected one of float32"),
         ({"lora": 0}, "lora = 0"),
@@ -198,6 +200,11 @@ def test_what_does_not_fit_is_one_clear_error(folders, games, tmp_path):
             cloned(Pretrained(**{"model": model, "tokenizer": LETTERS, **wrong}), games)
     with pytest.raises(ConfigError, match="has no tokenizer_config.json"):
         Pretrained(model)
+    for path in ("./nowhere", "../nowhere", "~/nowhere", "models/of/mine", "nowhere/", "C:\\nowhere", Path("no/where")):
+        for tokenizer in (None, LETTERS):  # none of these asks the hub, which would be waited for
+            with monkeypatch.context() as patch, pytest.raises(ConfigError, match="there is no folder"):
+                patch.setitem(sys.modules, "huggingface_hub", None)
+                Pretrained(path, tokenizer)
     with pytest.raises(NetworkError, match="are not those of the tokenizer of"):
         cloned(Pretrained(model, Characters(LETTERS.characters + "!")), games)
     many = Characters("".join(map(chr, range(32, 127))) + "\n")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from test_recordings import Kept, assert_same_episodes, each_format
 
 import etude
+from etude.cli import main
 from etude.networks import Mlp
-from etude.offline import Reader, Writer
+from etude.offline import Reader, Writer, write
 
 
 @each_format
@@ -22,6 +25,17 @@ def test_episodes_of_several_agents_pass_bit_for_bit(tmp_path, form):
     assert list(reader.source.agents) == ["listener_0", "speaker_0"] and kept.episodes[0].reward.shape[1:] == (2,)
     assert np.isfinite(kept.episodes[0].reward).all()
     assert kept.episodes[0].extras["log_prob"].shape[1:] == (2,)
+
+
+def test_etude_data_says_what_each_agent_earned_and_what_is_the_sum(tmp_path, capsys):
+    episodes = etude.record("etude.examples.two_step_game:TwoStepGame", 2, seed=0).episodes
+    rewards = [np.array([[1.0, -3.0]] * len(each.reward), np.float32) for each in episodes]
+    own = tuple(replace(each, reward=reward) for each, reward in zip(episodes, rewards, strict=True))
+    write(tmp_path / "game.jsonl", replace(etude.record("etude.examples.two_step_game:TwoStepGame", 2), episodes=own))
+    assert main(["data", str(tmp_path / "game.jsonl")]) == 0
+    told = capsys.readouterr().out
+    assert "returns       mean -4.0, standard deviation 0.0, the sum over all agents" in told
+    assert "  agent_0     mean 2.0, " in told and "  agent_1     mean -6.0, " in told
 
 
 @pytest.mark.parametrize("workers", [0, 2])

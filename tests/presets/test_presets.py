@@ -150,7 +150,7 @@ def test_a_folder_of_ones_own_goes_before_etudes_presets_and_may_build_on_them(t
     ("text", "told"),
     [
         ("gama = 1", "gama"),
-        ("['A-v1']\nsteps = 5", "environments = ''; expected a whole number above 0"),
+        ("['A-v1']\nsteps = 5", "environments = ''; expected a whole number of at least 1"),
         ("['A-v1']\nsteps = 5\nenvironments = true", "environments = True; expected a whole number"),
         ("['A-v1']\nsteps = 5\nenvironments = 1\ngamma = 'much'", "A-v1: DQNConfig.gamma: got 'much'"),
         ("['A-v1']\nsteps = 5\nenvironments = 1\ngama = 0.9", "gama"),

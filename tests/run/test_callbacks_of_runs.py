@@ -36,6 +36,11 @@ for _name in (*METHODS.values(), EPISODE):
     setattr(Noting, _name, lambda self, run, event, name=_name: self._note(name, run, event))
 
 
+def of_runs(recorded):
+    """The warnings that a run may give: not those of what other tests left to the collector of garbage."""
+    return [each for each in recorded if each.category is UserWarning]
+
+
 def names(noting):
     return [name for name, _ in noting.calls]
 
@@ -45,7 +50,7 @@ def test_warnings_of_a_run_are_python_s_where_no_reporter_prints_them(callbacks)
     told = "No gradient step was taken in 4 environment steps"
     with tiny("CartPole-v1", "ppo") as run, pytest.warns(UserWarning, match=told) as found:
         run.train(4, callbacks)
-    assert {Path(each.filename) for each in found} == {Path(__file__)}
+    assert {Path(each.filename) for each in of_runs(found)} == {Path(__file__)}
 
 
 @pytest.mark.parametrize("reporter", [Progress, EventLines])
@@ -53,7 +58,7 @@ def test_a_reporter_that_prints_the_warnings_of_a_run_prints_them_alone(reporter
     with tiny("CartPole-v1", "ppo") as run:
         run.train(4, reporter())
     assert "No gradient step" in "".join(capsys.readouterr())
-    assert not recwarn.list
+    assert not of_runs(recwarn)
 
 
 @pytest.mark.parametrize("settings", PLACES, ids=NAMES)

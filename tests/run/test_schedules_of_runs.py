@@ -12,10 +12,11 @@ from run_makers import DQN_TINY, PPO_TINY, pair
 from several_worlds import Meeting
 
 import etude
-from etude import Linear, Mlp, Run
+from etude import Execution, Linear, Mlp, Run
 from etude.algorithms import DQN, PPO, A3CConfig, BCConfig, CQLConfig, ESConfig, PPOConfig, ReinforceConfig
 from etude.base.errors import ConfigError
 from etude.base.events import Learned
+from etude.explore import Boltzmann
 from etude.run import from_state
 
 FALLING = Linear(1e-2, 0.0)
@@ -138,6 +139,22 @@ def test_the_values_of_schedules_are_metrics_also_where_a_longer_run_stretches_t
     with etude.load(tmp_path / "run.etude") as run:
         later = [event.metrics["learning_rate"] for event in run.steps(steps) if isinstance(event, Learned)]
         assert later == pytest.approx([3.75e-3, 1.25e-3])
+
+
+@pytest.mark.parametrize(
+    ("priorities", "explorer", "recorded"),
+    [
+        (0.0, None, {"learning_rate", "epsilon"}),
+        (0.6, None, {"learning_rate", "epsilon", "importance_exponent"}),
+        (0.0, Boltzmann(0.5), {"learning_rate"}),
+    ],
+)
+def test_only_schedules_that_a_run_reads_are_metrics(priorities, explorer, recorded):
+    scheduled = {"learning_rate": FALLING, "epsilon": FALLING, "importance_exponent": FALLING}
+    config = dataclasses.replace(DQN_TINY, **scheduled, priority_exponent=priorities)
+    with Run("dqn", "CartPole-v1", config=config, engine="torch", execution=Execution(explorer=explorer)) as run:
+        found = [event.metrics.keys() & scheduled.keys() for event in run.steps(100) if isinstance(event, Learned)]
+    assert found and all(each == recorded for each in found)
 
 
 def test_a_hyperparameter_that_is_set_on_a_run_is_refused_and_what_to_do_is_said():

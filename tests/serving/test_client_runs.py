@@ -91,6 +91,18 @@ def test_spaces_come_from_a_file_and_then_there_is_nothing_to_evaluate_on(tmp_pa
         serving.Clients(address(), spaces)
 
 
+def test_clients_play_what_an_environment_describes():
+    described = etude.Environment("CartPole-v1", args={"max_episode_steps": 7}, frame_stack=2)
+    clients = serving.Clients(address(), described)
+    with etude.Run("dqn", clients, engine="torch", learning_starts=32) as run:
+        in_thread(simulate, f"http://{clients.address}", described)
+        assert run.train(64).step == 64
+        assert run.engine.spaces.observation.shape == (2, 4)
+        assert run.evaluate(1).lengths == (7,)
+    assert repr(clients) == f"serving.Clients({clients.address!r}, 'CartPole-v1')"
+    assert not etude.envs.check_environment(described)
+
+
 def test_what_cannot_be_played_by_clients_is_refused():
     clients = serving.Clients(address(), "CartPole-v1")
     for fields in ({"workers": 2}, {"frame_stack": 4}, {"wrappers": [lambda env: env]}, {"keep_info": ["x"]}):

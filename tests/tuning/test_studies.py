@@ -378,7 +378,7 @@ def test_a_study_goes_on_with_more_trials_and_has_the_scores_of_one_that_had_the
     assert curves(study) == curves(whole)
     with Study.load(tmp_path / "grown", env=Pointer) as again:
         assert again.plan.configurations == 4 and again.finished and curves(again) == curves(whole)
-    with pytest.raises(ConfigError, match="configurations was 4, and is 3 now.*with more configurations or steps"):
+    with pytest.raises(ConfigError, match="trials was 4, and is 3 now.*with more trials or steps"):
         tiny_study(tmp_path / "grown", RANGE, trials=3)
     with Study.load(tmp_path / "grown", env=Pointer, trials=5) as more:
         more.run()
@@ -409,8 +409,8 @@ def test_a_study_that_goes_on_is_evaluated_as_often_where_nobody_says_how_often(
 @pytest.mark.parametrize(
     ("scheduler", "more", "message"),
     [
-        (ASHA(32, 2), {"steps": 256}, "steps was 128, and is 256 now.*with more configurations"),
-        (PBT(32), {"trials": 4}, "configurations was 3, and is 4 now.*with more steps"),
+        (ASHA(32, 2), {"steps": 256}, "steps was 128, and is 256 now.*with more trials"),
+        (PBT(32), {"trials": 4}, "trials was 3, and is 4 now.*with more steps"),
     ],
 )
 def test_what_a_scheduler_has_divided_cannot_grow(tmp_path, scheduler, more, message):

@@ -281,6 +281,9 @@ class LearningKind:
             Adapting(config, engine, schedule_for, replay, self.adjusts) if config.adapt else None,
             self.whole_rollouts, self.steps_environments, rewriters,
         )  # fmt: skip
+        explored = self.steps_environments and context.execution.explorer is None
+        unused = set() if explored else {*EXPLORED_BY.get(agent.acts_by, ())}
+        learner.scheduled -= unused if getattr(config, "priority_exponent", 1.0) else {*unused, "importance_exponent"}
         if self.replays_data:
             store_recorded(learner, context)
         return learner

@@ -394,6 +394,10 @@ class Evolution(Study):
             ),
         )  # fmt: skip
 
+    def _as_given(self, plan: dict[str, Any]) -> dict[str, Any]:
+        del plan["save_every"]
+        return {"every": plan.pop("evaluate_every"), "population": len(plan.pop("seeds")), **plan}
+
     _made_by = "etude.evolve(...)"
     _command = "evolve"
 

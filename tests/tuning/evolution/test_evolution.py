@@ -323,8 +323,13 @@ def test_an_evolution_goes_on_with_more_steps_to_the_same_lineage(tmp_path, stra
     with Evolution.load(tmp_path, env=Pointer, steps=GENERATIONS * EVERY) as evolution:
         evolution.run()
         assert history(evolution) == history(straight)
-    with pytest.raises(ConfigError, match="seeds was .*with more steps"):
-        small(tmp_path, population=POPULATION + 1)
+    for changed, told in (
+        ({"population": POPULATION + 1}, f"population was {POPULATION}, and is {POPULATION + 1} now.*with more steps"),
+        ({"every": 2 * EVERY}, f"every was {EVERY}, and is {2 * EVERY} now"),
+        ({"seed": 99}, "seed was .*, and is 99 now"),
+    ):
+        with pytest.raises(ConfigError, match=rf"is another one: {told}"):
+            small(tmp_path, **changed)
 
 
 @pytest.mark.parametrize(("steps", "taken"), [(12_000, 12_000), (50_000, 40_000), (20_000, 20_000)])
