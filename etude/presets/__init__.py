@@ -9,13 +9,12 @@ The comment above a table is its source: where the figures are from, and every d
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 import re
 import tomllib
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -200,7 +199,7 @@ def _with_fields(base: Any, data: dict[str, Any], place: str) -> Any:
 
 
 def _fields(kind: type) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind) if field.init]
+    return [field.name for field in fields(kind) if field.init]
 
 
 def _parsed(path: Path, name: str) -> dict[str, Any]:

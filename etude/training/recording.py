@@ -16,10 +16,11 @@ from etude.base.spaces import ACTION_MASK, Box, Hybrid, Spaces
 from etude.base.trees import Tree
 from etude.envs import action_space_of, as_given, examine, make_environments, make_for_evaluation
 from etude.envs.adapter import task_data
-from etude.explore import Greedy, Sample
+from etude.explore import ByAgent, Greedy, Sample
 from etude.explore.explorer import with_log_prob
 from etude.explore.noise import UniformBox
 from etude.losses.distributions import UNMASKED, NumbersAndChoices, of_choices
+from etude.multi_agent.joint import AGENTS
 from etude.networks.encoding import width
 from etude.offline import Dataset, EpisodeRecorder, Writer
 from etude.offline.blocks import Columns, split
@@ -71,16 +72,14 @@ def record(
         raise ConfigError("record: an explorer needs the output of an actor; give one, such as run.actor().")
     count = min(episodes, TOGETHER)
     if run is not None:
-        actor, explorer = run.actor(explore), run.exploring(count, explore)
-    explorer = None if explorer is None else with_log_prob(explorer)
-    if run is None:
-        given = Environment(env) if isinstance(env, str) else env
-        made = examine(environment_source(given)).environment
+        actor, explorer, made = run.actor(explore), run.exploring(count, explore), run.policy.check_environment(env)
     else:
-        made = run.policy.check_environment(env)
+        made = examine(environment_source(Environment(env) if isinstance(env, str) else env)).environment
+    explorer = None if explorer is None else with_log_prob(explorer)
     environments = make_environments(made, np.arange(count), run_seed=seed, keep_info=tuple(keep_info))
     if actor is None:
-        actor, explorer = _RandomActor(environments.spaces), Sample()
+        actor, agents = _RandomActor(environments.spaces), environments.spaces.agents
+        explorer = ByAgent(Sample(), [own.action for own in agents.values()]) if agents else Sample()
     source, name = replace(environments.spaces, action=action_space_of(made)), env if isinstance(env, str) else None
     played, kept = _played(environments, episodes, actor, explorer or Greedy(), seed, task), []
     if output is None:
@@ -143,7 +142,7 @@ def replayed(run: Any) -> Dataset:
 
 
 class _RandomActor:
-    """Acts like an agent that knows nothing: all logits alike, but for those that an action mask forbids."""
+    """Acts like agents that know nothing: all logits alike, but for those that an action mask forbids."""
 
     state_size = 0  # it keeps none
 
@@ -151,7 +150,9 @@ class _RandomActor:
         self._spaces = spaces
 
     def act(self, observation: Tree) -> Any:
-        """A uniform distribution over the actions for [N, ...] observations."""
+        """A uniform distribution over the actions for [N, ...] observations; of several agents, a tuple of these."""
+        if self._spaces.agents is not None:
+            return tuple(_RandomActor(own).act(observation[AGENTS][name]) for name, own in self._spaces.agents.items())
         space, mask = self._spaces.action, observation[ACTION_MASK] if self._spaces.masked else UNMASKED
         zeros = np.zeros((len(trees.leaves(observation)[0]), width(space)), np.float32)
         if isinstance(space, Hybrid):

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 import pytest
+from gymnasium import spaces
+from pettingzoo import ParallelEnv
 from test_recordings import Kept, assert_same_episodes, each_format
 
 import etude
@@ -56,3 +60,45 @@ def test_extras_of_info_may_be_missing(tmp_path, workers):
     found = list(Reader(tmp_path).episodes())
     assert_same_episodes(found, kept.episodes)
     assert np.isnan(found[0].extras["info.absent"]).all()
+
+
+class Unlike(ParallelEnv):
+    """One agent steers by numbers, the other has three choices counted from 1, of which one is forbidden in turn."""
+
+    metadata: ClassVar[dict] = {"name": "unlike"}
+    possible_agents: ClassVar[list] = ["chooses", "steers"]
+
+    def observation_space(self, agent):
+        return spaces.Box(0, 9, (1,), np.float32)
+
+    def action_space(self, agent):
+        return spaces.Box(-2, 2, (2,)) if agent == "steers" and self.steered else spaces.Discrete(3, start=1)
+
+    def __init__(self, steered):
+        self.steered = steered
+
+    def reset(self, seed=None, options=None):
+        self.time, self.agents = 0, list(self.possible_agents)
+        return self._seen()
+
+    def _seen(self):
+        allowed = {"action_mask": np.arange(3) != self.time % 3}
+        infos = {agent: {} if agent == "steers" and self.steered else allowed for agent in self.agents}
+        return {agent: np.full(1, self.time, np.float32) for agent in self.agents}, infos
+
+    def step(self, actions):
+        assert all(self.action_space(agent).contains(action) for agent, action in actions.items())
+        assert actions["chooses"] != self.time % 3 + 1
+        self.time += 1
+        observations, infos = self._seen()
+        ends = dict.fromkeys(self.agents, self.time == 6)
+        return observations, dict.fromkeys(self.agents, 1.0), ends, dict.fromkeys(self.agents, False), infos
+
+
+@pytest.mark.parametrize("steered", [False, True])
+def test_random_actions_of_each_agent_are_in_its_space_and_allowed_by_its_mask(steered):
+    data = etude.record(partial(Unlike, steered), 8, seed=1)
+    chosen = np.concatenate([episode.action[:, 0] for episode in data.episodes])
+    assert set(chosen) == {0, 1, 2} and len(chosen) == 48
+    log_prob = np.concatenate([episode.extras["log_prob"] for episode in data.episodes])
+    np.testing.assert_allclose(log_prob, np.log([[1 / 2, 1 / 4 if steered else 1 / 2]] * 48), rtol=1e-6)

@@ -5,11 +5,10 @@ Defaults are those of learning from steps that one policy collects.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -111,7 +110,7 @@ class TrainingContext:
         return self.data.single
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclass(frozen=True)
 class BufferRequest:
     """What a buffer of a replay is for.
 
@@ -161,7 +160,7 @@ def store_recorded(learner: Learner, context: TrainingContext) -> None:
             replay = learner.replay
             buffer: Any = replay.buffers[name] if isinstance(replay, MixedReplay) else replay
             read = {name: values for name, values in steps.extras.items() if name in buffer.ring.extras}
-            learner.store(dataclasses.replace(steps, extras=read), buffer)
+            learner.store(replace(steps, extras=read), buffer)
             learner.follow_moments(steps)
 
 
@@ -379,7 +378,7 @@ def _described_explorer(agent: Agent, action: Space, total: int, count: int, log
         raise ConfigError(
             f"{type(agent).__name__}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}."
         )
-    if missing := set(EXPLORED_BY[agent.acts_by]) - {field.name for field in dataclasses.fields(config)}:
+    if missing := set(EXPLORED_BY[agent.acts_by]) - {field.name for field in fields(config)}:
         raise ConfigError(
             f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
             f"{', '.join(sorted(missing))}; {type(config).__name__} lacks it. Add the field, or give explorer=."
