@@ -284,7 +284,7 @@ def draw_evolution(members: Sequence[MemberCurve], path: str | Path | None = Non
                 axes.plot([at for at, _ in fitness], [values[i]] * len(fitness), "o-", **look)
         highest = [max(value for m in members for _, at, value in m.points if at <= time) for time in times]
         panels[0].step(times, highest, where="post", color=GREY, linewidth=1.0, linestyle="--", label="highest so far")
-        across = "environment steps of all\nmembers and evaluations"
+        across = "steps of all members\nand evaluations"
         finish(panels[0], "fitness of the members", across, "mean return of an evaluation")
         for axes, (name, values) in zip(panels[1:], held.items(), strict=False):
             finish(axes, name, across)
@@ -330,7 +330,7 @@ def draw_lineage(members: Sequence[MemberCurve], path: str | Path | None = None)
                 before = step
             label = f" {member.number}" + (f": {member.change}" if member.change else "")
             axes.annotate(label, (before, row), fontsize="small", va="center")
-        finish(axes, "Lineage: number of each member, and what changed", "environment steps of a member")
+        finish(axes, "Lineage: number of each member, and what changed", "steps of a member")
         axes.set(yticks=[])
         axes.spines["left"].set_visible(False)
         axes.set_xlim(0, 1.6 * max(step for member in members for step, *_ in member.points))  # room for labels

@@ -170,7 +170,7 @@ def data_for(data: Any, agent: Agent, env: Any, spaces: Spaces) -> tuple[Agent, 
         known = [algorithm for algorithm in ALGORITHMS if takes_data(algorithm)]
         raise ConfigError(f"{name} learns from an environment and takes no data; {', '.join(known)} do.")
     if spaces.agents is not None:
-        raise ConfigError("data= holds episodes of one agent; this environment has several. Leave data out.")
+        raise ConfigError("data= takes episodes of one agent; this environment has several. Leave data out.")
     action = action_space_of(env)
     sources = sources_for(data, lambda each: load_data(each, spaces, action))
     learns_from = kind.for_data(agent, sources)

@@ -427,7 +427,7 @@ class Evolution(Study):
 
     @property
     def global_steps(self) -> int:
-        """Environment steps of all members so far, those of evaluations included."""
+        """Steps of all members so far (gradient steps, on recorded data), and those of their evaluations."""
         return self.steps + sum(score.cost for trial in self.trials for score in trial.scores)
 
     @property
@@ -444,11 +444,10 @@ class Evolution(Study):
     def summary(self) -> str:
         """How far the evolution is, in a line."""
         complete, every, members = self.generation, self.plan.evaluate_every, self.members
-        evaluated = sum(trial.step > complete * every for trial in members)
+        evaluated = sum(any(score.step > complete * every for score in trial.scores) for trial in members)
         present = f", {evaluated} of {len(members)} members evaluated in the next one" if evaluated else ""
         return (
-            f"Generation {complete} of at most {self.plan.steps // every}{present}; {self.global_steps:,} environment "
-            "steps in all"
+            f"Generation {complete} of at most {self.plan.steps // every}{present}; {self.global_steps:,} steps in all"
         )
 
     def table(self) -> tuple[list[str], list[list[str]]]:

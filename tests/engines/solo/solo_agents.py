@@ -10,6 +10,7 @@ import solo_agents_worlds as worlds
 from solo_cases import agents_of, optimizers_for
 
 import etude
+from etude import ops
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 
 TORCH = "torch"
@@ -27,6 +28,17 @@ class NotDense:
     def action(self, s):
         q = super().action(s)
         return q + 0.1 * q * q
+
+
+class Masked:
+    """Values of actions that the environment allows, and minus infinity."""
+
+    def action(self, s):
+        q = super().action(s["observation"])
+        return ops.where(ops.cast(s["action_mask"], "bool"), q, ops.ones_like(q) * float("-inf"))
+
+    def __call__(self, s, a, next_s, r, d):
+        return super().__call__(s["observation"], a, next_s["observation"], r, d)
 
 
 class OfTriplets:

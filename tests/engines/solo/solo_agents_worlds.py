@@ -48,6 +48,20 @@ class Walk(gym.Env):
         return frame
 
 
+class OneWay(Walk):
+    """Allows one action at each step, and raises at the other."""
+
+    def reset(self, *, seed=None, options=None):
+        return super().reset(seed=seed)[0], self.info()
+
+    def step(self, action):
+        assert self.info()["action_mask"][action], f"action {action} is forbidden at step {self.t}"
+        return *super().step(action)[:4], self.info()
+
+    def info(self):
+        return {"action_mask": np.arange(2) == self.t % 2}
+
+
 class Pushed(Walk):
     """What is earned is the action, a number from -1 to 1."""
 

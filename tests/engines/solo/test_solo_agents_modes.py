@@ -4,8 +4,20 @@ import warnings
 
 import numpy as np
 import pytest
-from solo_agents import NotDense, OfTriplets, Reaching, agent_for, continuous, discrete, on_policy, once, pool_of, train
-from solo_agents_worlds import Old, Reach, Walk
+from solo_agents import (
+    Masked,
+    NotDense,
+    OfTriplets,
+    Reaching,
+    agent_for,
+    continuous,
+    discrete,
+    on_policy,
+    once,
+    pool_of,
+    train,
+)
+from solo_agents_worlds import Old, OneWay, Reach, Walk
 
 from etude.explore import EpsGreedyQPolicy, GaussianWhiteNoiseProcess, SoftmaxPolicy
 from etude.solo.engines import parameters
@@ -47,6 +59,14 @@ def test_nothing_is_learned_before_the_pool_holds_a_batch(engine_name):
     assert not moved(agent, engine_name)
     train(agent, engine_name, 1)
     assert len(agent.loss_list) == 1
+
+
+@pytest.mark.parametrize("processes", [None, 2])
+def test_actions_that_an_agent_masks_are_never_taken(engine_name, processes):
+    agent = trained(
+        engine_name, Masked, env=OneWay, settings=discrete(policy=EpsGreedyQPolicy(0.9)), processes=processes
+    )
+    assert moved(agent, engine_name) and agent.evaluate(2).returns == (5.0, 5.0)
 
 
 def test_a_pool_of_one_batch_holds_it_however_many_environments_share_it(engine_name):

@@ -285,6 +285,13 @@ def test_an_agent_of_the_users_own_evolves(tmp_path):
         assert any(trial.genome.config.network != TINY.network for trial in evolution.trials)
 
 
+def test_a_member_that_stopped_before_its_evaluation_is_not_called_evaluated(tmp_path):
+    with small(tmp_path, callbacks=lambda: [lambda event: evolution.stop()]) as evolution:
+        evolution.run()
+        assert 0 < evolution.steps < EVERY
+        assert evolution.summary() == f"Generation 0 of at most {GENERATIONS}; {evolution.steps} steps in all"
+
+
 def test_the_command_line_prints_each_generation_and_where_the_best_member_is(tmp_path, capsys):
     folder = tmp_path / "evolution"
     assert main([
