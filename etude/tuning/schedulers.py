@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import importlib
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -316,7 +316,7 @@ class OptunaSearch:
     """
 
     sampler: str = "tpe"
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         checks.one_of(self, "sampler", tuple(SAMPLERS))

@@ -19,7 +19,18 @@ from test_killed_and_diverged import small
 
 import etude
 from etude.base.errors import CheckpointError, ConfigError
-from etude.tuning import ASHA, PBT, MedianStopping, OptunaSearch, ProcessExecutor, Study, TrialTraining, Uniform
+from etude.tuning import (
+    ASHA,
+    PBT,
+    Fifo,
+    MedianStopping,
+    OptunaSearch,
+    ProcessExecutor,
+    RandomSearch,
+    Study,
+    TrialTraining,
+    Uniform,
+)  # fmt: skip
 from etude.tuning.executors import TrialServer
 from etude.tuning.segment import TrialRuns
 from etude.tuning.trial import New
@@ -318,6 +329,25 @@ def test_a_study_loads_from_its_folder_alone_but_for_what_was_no_plain_data(tmp_
     with Study.load(tmp_path, env=Pointer) as study:
         study.run()
         assert curves(study) == curves(straight)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda: {"scheduler": Fifo()},
+        lambda: {"scheduler": ASHA(32, 3)},
+        lambda: {"scheduler": MedianStopping(32, 1, 2)},
+        lambda: {"scheduler": PBT(32, factors=(0.5, 2.0))},
+        lambda: {"search": RandomSearch()},
+        lambda: {"search": OptunaSearch(options={"n_startup_trials": 6})},
+    ],
+)
+def test_schedulers_and_searches_are_read_from_the_folder(tmp_path, part):
+    pytest.importorskip("optuna")
+    with tiny_study(tmp_path, RANGE, trials=4, **part()) as study:
+        pass
+    with Study.load(tmp_path, env=Pointer) as loaded:
+        assert (loaded.scheduler, loaded.search) == (study.scheduler, study.search)
 
 
 def test_what_cannot_be_studied_is_refused_before_a_trial_begins(tmp_path):
