@@ -159,8 +159,8 @@ def _episode(line: bytes, dtypes: dict[str, Any], where: str) -> Arrays:
     except (KeyError, TypeError, ValueError, OverflowError, RecursionError) as error:
         text = f"{type(error).__name__}: {error}" if isinstance(error, KeyError) else str(error)
         raise DataError(
-            f"{where}: it is no episode, or is damaged, at column {name!r} ({text[:200]}). Remove the line, or record "
-            "it again."
+            f"{where}: it is no episode, or is damaged{name and f', at column {name!r}'} ({text[:200]}). Remove the "
+            "line, or record it again."
         ) from None
 
 

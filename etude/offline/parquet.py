@@ -241,6 +241,8 @@ def _rows_with_next(pyarrow: Any, table: Any) -> int:
 
 def arrays_of(pyarrow: Any, table: Any, path: Any) -> dict[str, np.ndarray]:
     """The columns of a table as arrays; those without numbers are passed over. path: of the file, for messages."""
+    if not table.num_rows:
+        raise DataError(f"{path}: it has no rows. Give data of at least one step.")
     kinds = pyarrow.types
     for name, kind in zip(table.schema.names, table.schema.types, strict=True):
         if not _is_numeric(kinds, kind):

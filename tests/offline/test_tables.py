@@ -129,6 +129,16 @@ def test_rows_of_numbers_and_of_rows_are_read_from_tables(kind):
     assert found.episodes[0].observation[:2].tolist() == pixels
 
 
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_tables_without_rows_are_refused_for_that(tmp_path, form):
+    names, given = list(columns()), tmp_path / "data.csv"
+    given.write_text(",".join(names) + "\n")
+    if form == "table":
+        given = pyarrow.table({name: pyarrow.array([], pyarrow.float32()) for name in names})
+    with pytest.raises(DataError, match="it has no rows"):
+        read(given, CART, columns=NAMES, episode_ends="cut")
+
+
 def test_csv_is_read(tmp_path):
     table, path = columns(), tmp_path / "data.csv"
     path.write_text(
