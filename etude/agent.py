@@ -127,6 +127,11 @@ class Agent:
         self.recorded = {}
         self.before_build()
 
+    def __str__(self) -> str:
+        """What messages call it. An algorithm of etude goes by its config, as C51 and Rainbow have one class."""
+        named = self.config if type(self).__module__.startswith("etude.") else self
+        return type(named).__name__.removesuffix("Config")
+
     def before_build(self) -> None:
         """Empty what `build` sets besides the networks."""
         self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0

@@ -85,11 +85,11 @@ class MADDPG(CentralisedCritics):
         assert spaces.agents is not None
         if spaces.turns:
             raise SpaceError(
-                "MADDPG's critics take the simultaneous actions of all agents; in this environment they take turns. "
+                f"{self}'s critics take the simultaneous actions of all agents; in this environment they take turns. "
                 "Use dqn or ppo."
             )
         if any(len(names) > 1 for names in self.policies.driven(spaces.agents).values()):
-            raise ConfigError("MADDPG trains a policy for each agent; leave policies= out, or share them with mappo.")
+            raise ConfigError(f"{self} trains a policy for each agent; leave policies= out, or share them with mappo.")
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         assert spaces.agents is not None

@@ -63,7 +63,7 @@ class NumpyEngine(LaidOutEngine):
             td_error = read_losses(agent.loss(batch, noise))[2]
         if td_error is None:
             raise ConfigError(
-                f"{type(agent).__name__}'s loss reports no td_error, the initial priority that actors compute. Leave "
+                f"{agent}'s loss reports no td_error, the initial priority that actors compute. Leave "
                 "actor_priorities off."
             )
         return td_error

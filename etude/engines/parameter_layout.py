@@ -86,7 +86,7 @@ class ParameterLayout:
         delays = self.agent.trained_every
         if not set(delays) <= set(self.groups) or len(set(delays.values())) > 1:
             raise ConfigError(
-                f"{type(self.agent).__name__}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
+                f"{self.agent}.trained_every is {delays}; expected losses among {sorted(self.groups)}, "
                 "and one config field for all of them."
             )
         # The losses that are not trained at every gradient step, and the config field that says how often
@@ -95,7 +95,7 @@ class ParameterLayout:
         regions, kind = self.agent.trust_regions, type(config)
         if not regions <= set(self.groups) or regions and not issubclass(kind, TrustRegionConfig):
             raise ConfigError(
-                f"{type(self.agent).__name__}.trust_regions is {sorted(regions)}, its config a {kind.__name__}; "
+                f"{self.agent}.trust_regions is {sorted(regions)}, its config a {kind.__name__}; "
                 f"expected losses among {sorted(self.groups)}, and a config derived from TrustRegionConfig."
             )
         fields = {f.name: getattr(config, f.name) for f in dataclasses.fields(config)}
@@ -121,13 +121,13 @@ class ParameterLayout:
         sizes = {(part.noise_size,) for part in self.parts.values() if part.noise}
         if not sizes <= set(self.agent.batch_noise.values()):
             raise ConfigError(
-                f"{type(self.agent).__name__}'s loss draws no noise for layers, and its network has noisy ones. Leave "
+                f"{self.agent}'s loss draws no noise for layers, and its network has noisy ones. Leave "
                 "`noisy` of the network at 0, or use dqn, c51, qr_dqn or rainbow."
             )
         units = {(part.dropout,) for part in self.parts.values() if part.dropout}
         if not units <= set(self.agent.batch_noise.values()):
             raise ConfigError(
-                f"{type(self.agent).__name__}'s loss draws no noise for the dropout of this network. Leave `dropout` "
+                f"{self.agent}'s loss draws no noise for the dropout of this network. Leave `dropout` "
                 "at 0, or give it to the critics of sac: network=ActorCritic(Mlp(...), Mlp(..., dropout=0.01))."
             )
 
@@ -167,7 +167,7 @@ class ParameterLayout:
         if shape != gradient.shape:
             what = type(found).__name__ if shape is None else f"shape {list(shape)}"
             raise ConfigError(
-                f"{type(self.agent).__name__}.transform_gradient returned {what} for the gradient of {group!r}; "
+                f"{self.agent}.transform_gradient returned {what} for the gradient of {group!r}; "
                 f"expected a vector of its shape, {list(gradient.shape)}."
             )
         return found
@@ -255,24 +255,24 @@ class ParameterLayout:
         wrong = [losses] if not isinstance(losses, dict) else [x for x in losses.values() if not isinstance(x, Loss)]
         if wrong:
             raise ConfigError(
-                f"{type(self.agent).__name__}.loss returned a {type(wrong[0]).__name__} where a "
+                f"{self.agent}.loss returned a {type(wrong[0]).__name__} where a "
                 f"{'Loss' if isinstance(losses, dict) else 'Losses'} is expected. Return "
                 f"Losses({', '.join(f'{name}=Loss(value)' for name in sorted(self.groups))})."
             )
         if set(losses) != set(self.groups) and (self.groups or not losses):  # without any, losses only report
             raise ConfigError(
-                f"{type(self.agent).__name__}.loss returned losses named {sorted(losses)}; its trained parts are named "
+                f"{self.agent}.loss returned losses named {sorted(losses)}; its trained parts are named "
                 f"{sorted(self.groups)}. Each loss trains the part of its name: give both the same names."
             )
         for name, loss in losses.items():
             if name in self.agent.trust_regions and loss.policy is None:
                 raise ConfigError(
-                    f"{type(self.agent).__name__}.loss returned {name!r} without a policy to bound; return "
+                    f"{self.agent}.loss returned {name!r} without a policy to bound; return "
                     "Loss(value, policy=(distribution, batch.weight))."
                 )
             if shape := tuple(getattr(loss.value, "shape", ())):
                 raise ConfigError(
-                    f"{type(self.agent).__name__}.loss returned {name!r} with shape {list(shape)}; expected a scalar, "
+                    f"{self.agent}.loss returned {name!r} with shape {list(shape)}; expected a scalar, "
                     "such as ops.mean(...) of it."
                 )
 

@@ -41,7 +41,7 @@ class StackedActor:
 
     def __init__(self, agent: Agent, spaces: Spaces, members: int):
         self._engine = NumpyEngine(agent, spaces)
-        self._name = type(agent).__name__
+        self._name = str(agent)
         if self._engine.state_size:
             raise ConfigError(f"{self._name} has a recurrent state, and acts for one run at a time.")
         self._read = self._engine.read_by_acting()
@@ -173,12 +173,12 @@ class PerturbedActor:
         own = {f"{name}.{variable}" for name, part in networks.items() for variable in part.variables}
         if others := [name for name in layout.trainable if name not in own]:
             raise NetworkError(
-                f"{type(agent).__name__} is to act with weights of its own in each environment, and trains "
+                f"{agent} is to act with weights of its own in each environment, and trains "
                 f"{', '.join(others)}; expected networks made from specs alone."
             )
         if still := [f"{name}.{variable}" for name, part in networks.items() for variable in part.frozen]:
             raise NetworkError(
-                f"{type(agent).__name__} moves trained weights alone, and {', '.join(sorted(still))} follow gradient "
+                f"{agent} moves trained weights alone, and {', '.join(sorted(still))} follow gradient "
                 "steps of losses, of which it takes none. Leave batch_renorm and spectral_norm of the network off."
             )
         self._generation = 0  # gradient steps that led to the weights

@@ -194,9 +194,7 @@ def policies_of(policy: TrainedPolicy, engine: Any = None) -> dict[str, Exported
     try:
         engine = engine or policy.in_numpy()
     except NetworkError as problem:
-        raise ConfigError(
-            f"{type(agent).__name__} cannot be exported: {problem} to='safetensors' writes its weights."
-        ) from problem
+        raise ConfigError(f"{agent} cannot be exported: {problem} to='safetensors' writes its weights.") from problem
     if isinstance(agent, PolicyAgents):
         driven = {name: own for own in (*agent.learners, *agent.frozen) for name in agent.subsets[own].agents}
         return {name: ExportedPolicy(engine.of[own], name, translation) for name, own in driven.items()}

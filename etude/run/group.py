@@ -82,7 +82,7 @@ class RunGroup:
 
 def reason_apart(run: Run) -> str | None:
     """Why the environments of a run cannot be stepped together with those of others; None where they can."""
-    context, name = run.context, type(run.agent).__name__
+    context, name = run.context, str(run.agent)
     if not isinstance(run.learner, Learner) or run.engine.spaces.agents is not None:
         return "it has several agents"
     if context.execution.workers:

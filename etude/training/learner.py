@@ -288,9 +288,7 @@ class Learner:
                 self._follow_schedule(self.adapting.update_schedule())
         if moved := self.engine.layout.agent.after_phase(self.engine.weights, metrics):
             if ahead is not None:
-                raise ConfigError(
-                    f"fused = True, but {type(self.agent).__name__}.after_phase moves {', '.join(moved)}."
-                )
+                raise ConfigError(f"fused = True, but {self.agent}.after_phase moves {', '.join(moved)}.")
             self.engine.load(moved)
         if self.rewriters is not None:
             metrics |= self.rewriters.metrics()

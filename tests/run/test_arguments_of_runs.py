@@ -324,3 +324,26 @@ def test_one_reporter_needs_no_list():
         for wrong in (3, [told.append, "progress"]):
             with pytest.raises(ConfigError, match="expected a reporter, or a list of them"):
                 run.train(40, callbacks=wrong)
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "name"),
+    [
+        ("sac", "SAC"),
+        ("sac_n", "SACN"),
+        ("rainbow", "Rainbow"),
+        ("apex_dqn", "ApexDQN"),
+        ("vdn", "VDN"),
+        ("xql", "XQL"),
+    ],
+)
+def test_messages_name_the_algorithm_that_was_asked_for(algorithm, name):
+    agent, config = ALGORITHMS[algorithm]
+    assert str(agent(config())) == name
+
+
+def test_messages_name_an_agent_of_ones_own_by_its_class():
+    class Careful(DQN):
+        pass
+
+    assert str(Careful(etude.algorithms.RainbowConfig())) == "Careful"

@@ -289,7 +289,7 @@ def test_observations_and_actions_may_be_relabelled():
     [
         ("a3c", {}, "A3C collects none: it learns from recorded data, or from gradients"),
         ("es", {}, "ES learns from the returns of whole episodes"),
-        ("apex_dqn", {}, "Give DQN actor_priorities=False"),
+        ("apex_dqn", {}, "Give ApexDQN actor_priorities=False"),
     ],
 )
 def test_where_other_steps_are_learned_from_rewriting_is_refused(algorithm, more, said):

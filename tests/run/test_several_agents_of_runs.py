@@ -83,8 +83,8 @@ def test_an_agent_of_a_shared_policy_is_told_which_one_it_is(tmp_path):
             "MADDPG.s critics take the simultaneous actions of all agents; in this environment they take turns",
         ),
         ("qmix", Counting, None, "QMIX and VDN value the simultaneous actions of all agents; .* take turns"),
-        ("vdn", Mixed, None, "QMIX needs Discrete actions"),
-        ("maddpg", Meeting, "shared", "MADDPG trains a policy for each agent"),
+        ("vdn", Mixed, None, "VDN needs Discrete actions"),
+        ("matd3", Meeting, "shared", "MATD3 trains a policy for each agent"),
     ],
 )
 def test_what_cannot_be_is_refused_with_what_to_do(algorithm, env, policies, message):

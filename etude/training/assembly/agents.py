@@ -84,7 +84,7 @@ def check_collects_steps(agent: Agent, what: str) -> None:
     """Raise ConfigError where an agent's rollouts return no steps, which `what` is computed from."""
     if not kind_of(agent).collects_steps:
         raise ConfigError(
-            f"{what} is read from collected steps; {type(agent).__name__} collects none: it learns from recorded data, "
+            f"{what} is read from collected steps; {agent} collects none: it learns from recorded data, "
             "or from gradients that workers compute. Leave it out."
         )
 
@@ -114,7 +114,7 @@ def check_takes_tasks(context: TrainingContext, task: Any) -> None:
     kind = kind_of(context.agent)
     if not kind.steps_environments:
         raise ConfigError(
-            f"task = {task!r}: {type(context.agent).__name__} learns from recorded data and steps no environment. Give "
+            f"task = {task!r}: {context.agent} learns from recorded data and steps no environment. Give "
             "evaluations their task: run.evaluate(task=...)."
         )
     environments = make_environments(context.environment, np.arange(1), 0, vectorization_for(kind, context))
@@ -135,7 +135,7 @@ def check_replay(there: bool, what: str) -> None:
 
 
 def _check_actions(agent: Agent, spaces: Spaces) -> None:
-    name, actions = type(agent).__name__, type(agent).actions
+    name, actions = str(agent), type(agent).actions
     if agent.bounded_actions and not bounded(spaces.action):
         others = fitting(spaces.action, kind_of(agent).uses_data)
         lacking = np.flatnonzero(~np.isfinite([spaces.action.low, spaces.action.high]).all(0)).tolist()
@@ -262,12 +262,12 @@ def multi_agent_for(agent: Agent, spaces: Spaces, policies: Any) -> Agent:
         return agent
     if agent.recorded:
         raise ConfigError(
-            f"{type(agent).__name__} has a loss that reads recorded data ({', '.join(agent.recorded)}) of one agent; "
+            f"{agent} has a loss that reads recorded data ({', '.join(agent.recorded)}) of one agent; "
             "this environment has several. Add a term without data."
         )
     if not kind.multi_agent:
         raise ConfigError(
-            f"{type(agent).__name__} learns from {kind.name} of one agent; this environment has several. Use an "
+            f"{agent} learns from {kind.name} of one agent; this environment has several. Use an "
             "algorithm such as dqn, ppo or mappo."
         )
     team = (agent if isinstance(agent, MultiAgent) else Independent(agent)).with_policies(policies)

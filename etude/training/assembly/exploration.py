@@ -71,7 +71,7 @@ def _explorer_of_config(agent: Agent, spaces: Spaces, total: int, count: int, fa
 def explorer_outside(agent: Agent, spaces: Spaces, given: Explorer | None, total: int, count: int) -> Explorer:
     """What explores in `count` environments outside of a run of `total` steps; ConfigError if nothing does."""
     if given is None and not kind_of(agent).steps_environments:
-        raise ConfigError(f"explore = True: {type(agent).__name__} learns from recorded data and explores nothing.")
+        raise ConfigError(f"explore = True: {agent} learns from recorded data and explores nothing.")
     explorer = explorer_for(agent, spaces, given, total, count).of(np.arange(count))
     return explorer.inner if isinstance(explorer, ByEnvironment) else explorer  # its actor knows no environments
 
@@ -126,12 +126,12 @@ def _check_fit(agent: Agent, explorer: Any, spaces: Spaces) -> None:
         fitting = tuple(each for each in fitting if each not in (CorrelatedSample, GaussianNoise))
     if not isinstance(explorer, fitting):
         raise ConfigError(
-            f"explorer = {explorer!r} does not suit {type(agent).__name__}, which acts by {acts_by} and learns "
+            f"explorer = {explorer!r} does not suit {agent}, which acts by {acts_by} and learns "
             f"from {kind.name}. Give {' or '.join(each.__name__ for each in fitting)}, or leave it out."
         )
     if kind.log_prob and not explorer.log_prob:
         raise ConfigError(
-            f"explorer = {explorer!r} keeps no log probabilities, which {type(agent).__name__} learns from. Give "
+            f"explorer = {explorer!r} keeps no log probabilities, which {agent} learns from. Give "
             "Sample(log_prob=True), or leave it out."
         )
 

@@ -107,7 +107,7 @@ def run_parts(made: RunDescription) -> RunParts:
 def _fused_rollout(kind: LearningKind, context: TrainingContext, learner: Any, explorer: Explorer) -> Rollout:
     """Of a run; ConfigError, which names it, where something of the run does not fit into its program."""
     engine: Any = context.engine
-    config, layout, name = context.agent.config, engine.layout, type(context.agent).__name__
+    config, layout, name = context.agent.config, engine.layout, str(context.agent)
     reasons = {
         f"{name} learns from {kind.name}": kind.name not in ("advantages", "transitions")
             or not isinstance(learner, Learner),
@@ -159,7 +159,7 @@ def recorded_spaces(context: TrainingContext) -> Spaces:
 def data_for(data: Any, agent: Agent, env: Any, spaces: Spaces) -> tuple[Agent, Sources | None]:
     """(the agent, with the kind of learning that it has on this data; what its batches are drawn from). None for an
     agent that learns from its environment alone. ConfigError where data and agent do not go together."""
-    kind, name = kind_of(agent), type(agent).__name__
+    kind, name = kind_of(agent), str(agent)
     if data is None:
         if kind.uses_data:
             raise ConfigError(
@@ -214,7 +214,7 @@ def assemble(
         _require_rollout(kind_for(agent_class.__name__, agent_class.learns_from, config_class), agent_class.__name__)
     _, context, _ = _context_for(made)
     kind, agent = kind_of(context.agent), context.agent
-    _require_rollout(kind, type(agent).__name__)  # others too learn from recorded data alone where there is no more
+    _require_rollout(kind, str(agent))  # others too learn from recorded data alone where there is no more
     learner: Any = kind.make_learner(context)
     learner.progress.total = total
     explorer = explorer_for(agent, context.engine.spaces, made.execution.explorer, total, context.count)

@@ -35,8 +35,7 @@ def replicas_for(agent: Agent, execution: Execution) -> Replicas | None:
     if kind_of(agent).returns_gradients:
         given = f"devices = {execution.devices!r}" if execution.strategy is None else "strategy"
         raise ConfigError(
-            f"{given}: {type(agent).__name__} computes gradients in its workers, one rollout at a "
-            "time. Give it workers instead."
+            f"{given}: {agent} computes gradients in its workers, one rollout at a time. Give it workers instead."
         )
     members = agent.members.values() if isinstance(agent, PolicyAgents) else (agent,)
     for name in (type(member).__name__ for member in members if isinstance(member.config, TrustRegionConfig)):

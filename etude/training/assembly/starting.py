@@ -69,7 +69,7 @@ def start_from(given: Any, learner: RunLearning) -> StartedFrom:
     if not names:
         raise ConfigError(
             f"start_from: no weight of {source.name} agrees in name with the agent's. It has "
-            f"{some_of(source.weights)}; {type(layout.agent).__name__} has {some_of(layout.initial)}. Rename the "
+            f"{some_of(source.weights)}; {layout.agent} has {some_of(layout.initial)}. Rename the "
             "arrays, and give them as a dict."
         )
     taken = {name: _fitting(name, layout, source, found) for name, found in names.items()}

@@ -45,7 +45,7 @@ KINDS: tuple[LearningKind, ...] = (
 
 def kind_of(agent: Agent) -> LearningKind:
     """The kind of learning of an agent; see `kind_for`."""
-    return kind_for(type(agent).__name__, agent.learns_from, type(agent.config))
+    return kind_for(str(agent), agent.learns_from, type(agent.config))
 
 
 def kind_for(agent: str, learns_from: Any, config: type) -> LearningKind:

@@ -43,7 +43,7 @@ class EpisodeLearning(LearningKind):
     def replay(self, context: TrainingContext) -> Replay:
         if (folder := context.execution.replay_folder) is not None:
             raise ConfigError(
-                f"replay_folder = {folder!r}: {type(context.agent).__name__} keeps a batch of episodes in memory, no "
+                f"replay_folder = {folder!r}: {context.agent} keeps a batch of episodes in memory, no "
                 "replay. Leave it out."
             )
         return self.episode_replay(context)
@@ -114,7 +114,7 @@ class EvolutionStrategiesLearning(EpisodeLearning):
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         if not context.engine.exportable:
             raise ConfigError(
-                f"{type(context.agent).__name__} acts with weights of its own in each environment, which NumPy "
+                f"{context.agent} acts with weights of its own in each environment, which NumPy "
                 "computes; it cannot for convolutions and modules of your own. Use an Mlp."
             )
         if clients_of(context.environment) is not None:

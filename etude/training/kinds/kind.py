@@ -265,7 +265,7 @@ class LearningKind:
         agent, engine, config = context.agent, context.engine, context.agent.config
         if context.terms and self.steps_environments and (self.returns_gradients or context.actor_priorities):
             raise ConfigError(
-                f"{type(agent).__name__} has a loss that reads recorded data ({', '.join(context.terms)}), and its "
+                f"{agent} has a loss that reads recorded data ({', '.join(context.terms)}), and its "
                 "workers compute losses, without this data. Use an algorithm whose losses the learner alone computes, "
                 "or leave actor_priorities off."
             )
@@ -349,7 +349,7 @@ class LearningKind:
                 "own act in this process, in step with the workers. Leave overlap off."
             )
         if execution.overlap and "overlap" in self.refuses:
-            raise ConfigError(self.refuses["overlap"].format(agent=type(context.agent).__name__))
+            raise ConfigError(self.refuses["overlap"].format(agent=context.agent))
         if execution.ray is not None and not engine.exportable:
             raise ConfigError(
                 f"ray = {execution.ray!r} needs a policy that NumPy can compute in the actors; convolutions and "
@@ -371,16 +371,14 @@ def _described_explorer(agent: Agent, action: Space, total: int, count: int, log
     alpha = getattr(config, "exploration_exponent", 0.0)  # of off-policy configs
     if agent.acts_by == "distribution" and alpha:
         raise ConfigError(
-            f"{type(config).__name__}: exploration_exponent = {alpha}, but {type(agent).__name__} samples its policy, "
+            f"{type(config).__name__}: exploration_exponent = {alpha}, but {agent} samples its policy, "
             "in all environments alike. Leave it at 0."
         )
     if agent.acts_by not in EXPLORED_BY:
-        raise ConfigError(
-            f"{type(agent).__name__}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}."
-        )
+        raise ConfigError(f"{agent}: acts_by = {agent.acts_by!r}; expected one of {', '.join(EXPLORED_BY)}.")
     if missing := set(EXPLORED_BY[agent.acts_by]) - {field.name for field in fields(config)}:
         raise ConfigError(
-            f"{type(agent).__name__} acts by {agent.acts_by}, which are explored as the config says in "
+            f"{agent} acts by {agent.acts_by}, which are explored as the config says in "
             f"{', '.join(sorted(missing))}; {type(config).__name__} lacks it. Add the field, or give explorer=."
         )
     if acts_by == "values":
@@ -423,7 +421,7 @@ def compiled_environment(kind: LearningKind, context: TrainingContext, explorer:
         f"{name} is no class derived from FunctionalEnvironment, or is wrapped": functional is None,
         f"engine = {engine.name!r}, not jax": engine.name != "jax",
         "it is for one process and one device": execution.workers or execution.devices or context.group is not None,
-        f"{type(context.agent).__name__} learns from {kind.name}": not kind.compiles,
+        f"{context.agent} learns from {kind.name}": not kind.compiles,
         "actors compute priorities: set actor_priorities = False": context.actor_priorities,
         f"it cannot call {explorer!r}": not isinstance(explorer, Sample | EpsilonGreedy | GaussianNoise)
         or engine.spaces.agents is not None,
@@ -441,7 +439,7 @@ def vectorization_for(kind: LearningKind, context: TrainingContext) -> Vectoriza
         wanted = "loop"
     found = choose_vectorization(context.environment, context.count, wanted)
     if found == "native" and "native" in kind.refuses:
-        raise ConfigError(kind.refuses["native"].format(agent=type(context.agent).__name__))
+        raise ConfigError(kind.refuses["native"].format(agent=context.agent))
     return found
 
 
@@ -450,7 +448,7 @@ def environment_maker(kind: LearningKind, context: TrainingContext) -> Callable[
     if clients_of(context.environment) is not None:
         raise ConfigError(
             "Clients play in this process: leave workers and keep_info out, and take an algorithm that learns from "
-            f"steps of one policy; {type(context.agent).__name__} collects in its own way."
+            f"steps of one policy; {context.agent} collects in its own way."
         )
     return functools.partial(
         make_environments,
@@ -463,7 +461,7 @@ def environment_maker(kind: LearningKind, context: TrainingContext) -> Callable[
 
 def check_rewriting(kind: LearningKind, context: TrainingContext) -> None:
     """Raise ConfigError where what is learned from is not what rewriters return."""
-    name = type(context.agent).__name__
+    name = str(context.agent)
     if "rewrite" in kind.refuses:
         raise ConfigError(kind.refuses["rewrite"].format(agent=name))
     if not kind.collects_steps:
@@ -490,7 +488,7 @@ def check_rewriting(kind: LearningKind, context: TrainingContext) -> None:
 
 def check_shared_replay(kind: LearningKind, agent: Agent) -> None:
     """Raise ConfigError where runs of such an agent cannot store into one replay."""
-    name, config = type(agent).__name__, agent.config
+    name, config = str(agent), agent.config
     if not kind.shares_replay:
         raise ConfigError(
             f"shared_replay = True, but {name} learns from {kind.name}, which only the run that collected them can "

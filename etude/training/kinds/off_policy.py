@@ -100,14 +100,14 @@ class OfflineLearning(LearningKind):
     def check(self, agent: Agent, execution: Execution) -> None:
         if execution.workers or execution.overlap or execution.environments not in (None, 1):
             raise ConfigError(
-                f"{type(agent).__name__} learns from recorded data and steps no environment: leave out workers, "
+                f"{agent} learns from recorded data and steps no environment: leave out workers, "
                 "overlap and environments."
             )
 
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.online:
             raise ConfigError(
-                f'{type(agent).__name__} learns from recorded data alone and cannot go online: leave "{SAMPLER}" out '
+                f'{agent} learns from recorded data alone and cannot go online: leave "{SAMPLER}" out '
                 "of data. awac, cal_ql, cql, iql and td3_bc learn from both."
             )
         return self
@@ -180,7 +180,7 @@ class OffPolicyLearning(LearningKind):
     def goals(self, view: Any, context: TrainingContext, stream: str) -> View:
         """The view, with the share of relabelled goals that the config asks for. ConfigError where the environment has
         no goals, several agents, or stacked frames. stream: the name of the generator that goals are drawn with."""
-        config, name = context.agent.config, type(context.agent).__name__
+        config, name = context.agent.config, str(context.agent)
         if config.hindsight == "none":
             return view
         if context.team:
@@ -248,7 +248,7 @@ class NewTransitionLearning(OffPolicyLearning):
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.single is None:
             raise ConfigError(
-                f"{type(agent).__name__} learns from each step once, in order: give data= one source of recorded "
+                f"{agent} learns from each step once, in order: give data= one source of recorded "
                 "episodes, or leave it out."
             )
         return super().for_data(agent, data)
@@ -257,7 +257,7 @@ class NewTransitionLearning(OffPolicyLearning):
         super().check(agent, execution)
         if execution.strategy is not None or execution.devices not in (None, 1):
             raise ConfigError(
-                f"{type(agent).__name__} learns from one step after the other, on one device. Leave devices and "
+                f"{agent} learns from one step after the other, on one device. Leave devices and "
                 "strategy out; workers= collects in several processes."
             )
 
@@ -371,7 +371,7 @@ class OffPolicySequenceLearning(OffPolicyLearning):
         stored = context.agent.config.stored_state
         if stored and context.data is not None:
             raise ConfigError(
-                f"{type(context.agent).__name__}: stored_state = True, but recorded episodes hold no recurrent states. "
+                f"{context.agent}: stored_state = True, but recorded episodes hold no recurrent states. "
                 "Give stored_state=False: sequences then start from zeros, and burn_in warms the state up."
             )
         return {RECURRENT_STATE: ((context.engine.state_size,), np.dtype(np.float32))} if stored else {}

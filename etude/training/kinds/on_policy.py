@@ -207,8 +207,7 @@ class ImitationLearning(OnPolicyLearning):
     def for_data(self, agent: Agent, data: Sources) -> LearningKind:
         if data.single is None:
             raise ConfigError(
-                f"{type(agent).__name__} compares its steps with one expert's: give data= one file or Dataset, without "
-                "shares."
+                f"{agent} compares its steps with one expert's: give data= one file or Dataset, without shares."
             )
         return self
 
@@ -252,7 +251,7 @@ class AsyncGradientLearning(LearningKind):
 
     def rollout(self, context: TrainingContext, explorer: Explorer) -> Rollout:
         agent, engine, execution = context.agent, context.engine, context.execution
-        make, name, built = environment_maker(self, context), type(agent).__name__, engine.layout.agent
+        make, name, built = environment_maker(self, context), str(agent), engine.layout.agent
         if execution.overlap:
             raise ConfigError(
                 f"{name}'s environments are always at their next rollouts while gradients are applied. Leave "
