@@ -100,6 +100,7 @@ class Agent:
         They give `Loss(policy=)`, and the config derives from `TrustRegionConfig`.
     state_size: set in `build` by recurrent agents: the size M of the recurrent state of one environment.
     recorded: recorded episodes by the name of the term of a loss that reads them.
+    given: set in `build`: what no loss trains and a run therefore takes over by `start_from`, and from which runs.
     """
 
     acts_by: ClassVar[ActsBy] = "distribution"  # what `act` returns
@@ -115,6 +116,7 @@ class Agent:
     trust_regions: frozenset[str]
     state_size: int
     recorded: dict[str, Recorded]
+    given: dict[str, str]
 
     def __init__(self, config: Any, *more: Any, **options: Any):
         if more or options or isinstance(config, type) or not dataclasses.is_dataclass(config):
@@ -135,7 +137,7 @@ class Agent:
     def before_build(self) -> None:
         """Empty what `build` sets besides the networks."""
         self.noise, self.batch_noise, self.trained_every, self.state_size = {}, {}, {}, 0
-        self.trust_regions = frozenset()
+        self.trust_regions, self.given = frozenset(), {}
 
     def build(self, make: Maker, spaces: Spaces) -> None:
         """Make the networks for these spaces, as attributes."""

@@ -166,8 +166,7 @@ class Adapt:
 
     def __post_init__(self) -> None:
         checks.declared(self)
-        if self.signal not in SIGNALS:
-            raise ConfigError(f"Adapt: signal = {self.signal!r}; expected one of {', '.join(SIGNALS)}.")
+        checks.one_of(self, "signal", SIGNALS)
         checks.counts(self, "every", "parts")
         checks.positive(self, "rate")
         checks.fractions(self, "smooth")

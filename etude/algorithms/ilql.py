@@ -19,6 +19,7 @@ from etude.base.schedules import Linear
 from etude.base.spaces import ACTION_MASK, Discrete, Spaces
 from etude.base.trees import Tree
 from etude.config import OfflineConfig
+from etude.language import Pretrained
 from etude.losses.distributions import Categorical
 from etude.losses.masks import masked
 from etude.losses.offline import cql_gap, ilql
@@ -59,6 +60,7 @@ class ILQL(BC):
         policy: TokenNetwork = self.actor["policy"]
         if not self.config.clone:
             self.actor = {**self.actor, "policy": frozen(policy)}
+            self.given = {} if isinstance(self.config.actor_network, Pretrained) else {"actor": "bc"}
         self.legal: bool = spaces.masked
         self.tokens: int = int(spaces.action.n)
         self.critic: TokenNetwork = make.tokens(self.config.critic_network, spaces.observation, 1 + 2 * self.tokens)

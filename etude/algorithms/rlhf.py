@@ -79,6 +79,7 @@ class RLHF(TokenPolicy):
         super().build(make, spaces)
         spec, seen = self.config.critic_network, spaces.observation
         self.reward_model: dict[str, Any] = {"score": frozen(make.tokens(spec, seen, 1))}
+        self.given = {"reward_model": "reward_model"}
         self.critic: dict[str, Any] = {"value": make.tokens(spec, seen, 1)}
 
     def loss(self, batch: Batch, noise: dict[str, Any]) -> Losses:

@@ -201,6 +201,7 @@ class Shared:
     env_arg: UseAppendAction[tuple[str, ...]] = ()  # NAME=VALUE, a keyword argument of ENV's constructor
     wrapper: UseAppendAction[tuple[str, ...]] = ()  # module:Name of a wrapper; several are applied in order
     drop: UseAppendAction[tuple[str, ...]] = ()  # entry of Dict observations to leave out, such as mission
+    policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
     data: tuple[str, ...] = ()  # recorded episodes: file, folder or Minari id; =SHARE for several, sampler=SHARE, too
     output: Path | None = None  # folder to record all episodes in
     output_format: Literal["parquet", "hdf5", "jsonl", "minari"] = "parquet"  # of the files of --output
@@ -217,7 +218,7 @@ class Shared:
     quiet: Annotated[bool, arg(aliases=("-q",))] = False  # print nothing but errors, and the result of a search
 
 
-OF_MAKING = "engine device envs network optimizer config env_arg wrapper drop frame_stack quiet"
+OF_MAKING = "engine device envs network optimizer config policies env_arg wrapper drop frame_stack quiet"
 
 
 @dataclass(frozen=True)
@@ -352,7 +353,7 @@ def run_arguments(options: Any, *but: str) -> dict[str, Any]:
     """The arguments of `Run` that options stand for: those of the same name, but for some, and those that have another
     one here. What an option leaves open is not among them."""
     given = {name: getattr(options, name) for name in EXECUTION if name in vars(options) and name not in but}
-    given["environments"] = options.envs
+    given |= {"environments": options.envs, "policies": vars(options).get("policies")}
     if "env_arg" in vars(options):
         given["env_args"] = environment_arguments(options.env_arg) or None
         given["wrappers"] = (*options.wrapper, *(f"drop:{key}" for key in options.drop)) or None

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tyro.conf import UseAppendAction
 
@@ -160,7 +160,6 @@ class Train:
     adapt: UseAppendAction[tuple[str, ...]] = ()  # SIGNAL:HYPERPARAMETER, such as ess:batch_size; adjusts the latter
     explorer: str | None = None  # NAME[=NUMBER], such as boltzmann=1:0.1; None: the algorithm's own
     start_from: Path | None = None  # run directory, checkpoint or safetensors file to take weights from, by name
-    policies: Literal["each", "shared"] | None = None  # of several agents: one for each or one for all; None: each
     keep_info: UseAppendAction[tuple[str, ...]] = ()  # name of a number in info that becomes a metric of episodes
     estimate_data: str | None = None  # file of recorded episodes for --estimate-every; None: --data
     estimate_methods: tuple[str, ...] = ("wis",)  # is, pdis, wis, trajectory_wis, dm, dr, wdr, fqe, simulation
@@ -352,7 +351,7 @@ def train(arguments: Sequence[str]) -> int:
     display = shown(options)
     check_launched(options.devices)
     schedule = _schedule(options)
-    given = {**run_arguments(options), "policies": options.policies, "start_from": options.start_from}
+    given = {**run_arguments(options), "start_from": options.start_from}
     given |= {"config": config, "data": data_sources(options.data)}
     given["explorer"] = options.explorer and explorer(options.explorer)
     if options.adapt and config is None:

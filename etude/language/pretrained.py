@@ -41,8 +41,7 @@ class Pretrained:
     revision: str | None = None
 
     def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ConfigError(f"Pretrained: dtype = {self.dtype!r}; expected one of {', '.join(DTYPES)}.")
+        checks.one_of(self, "dtype", DTYPES)
         if not isinstance(self.lora, Mapping):
             checks.counts(self, "lora")
         is_path = isinstance(self.model, Path) or not ON_HUB.fullmatch(str(self.model))

@@ -218,8 +218,7 @@ class Recurrent:
     def __post_init__(self) -> None:
         expected = "Mlp(...) or Conv(...), as in Recurrent(before=Mlp((64,)), units=64)"
         checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), expected)})
-        if self.cell not in CELLS:
-            raise ConfigError(f"Recurrent: unknown cell {self.cell!r}; expected one of {', '.join(CELLS)}.")
+        checks.one_of(self, "cell", CELLS)
         _check_encoder("Recurrent", self.before)
         if any(int(width) < 1 for width in (self.units, *self.widths)):
             raise ConfigError(
@@ -257,12 +256,8 @@ class Transformer:
     def __post_init__(self) -> None:
         checks.declared(self, {"Mlp | Conv": ((Mlp, Conv), "Mlp(...) or Conv(...), as in Transformer(before=Conv())")})
         checks.counts(self, "layers", "width", "heads", "feedforward", "context")
-        if self.context < 2:
-            raise ConfigError(f"Transformer: context = {self.context}; expected at least 2 steps, itself and another.")
-        if self.positions not in POSITIONS:
-            raise ConfigError(
-                f"Transformer: unknown positions {self.positions!r}; expected one of {', '.join(POSITIONS)}."
-            )
+        checks.whole_number("Transformer: context", self.context, 2, " steps, itself and another")
+        checks.one_of(self, "positions", POSITIONS)
         checks.not_negative(self, "head_size")
         if (
             not self.head_size

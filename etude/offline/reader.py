@@ -18,6 +18,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from etude.base import trees
+from etude.base.checks import whole_number
 from etude.base.data import Episode
 from etude.base.errors import ConfigError, DataError, needing
 from etude.base.spaces import Spaces, zeros
@@ -209,8 +210,7 @@ class Reader:
     def __init__(
         self, source: str | os.PathLike[str] | Iterable[Any], *, spaces: Spaces | None = None, shuffle: int = 0
     ):
-        if not isinstance(shuffle, int) or shuffle < 0:
-            raise ConfigError(f"shuffle = {shuffle!r}; expected a whole number of episodes, at least 0.")
+        whole_number("shuffle", shuffle, 0, ": episodes")
         self.files: tuple[str, ...] = _files_at(source)
         if not self.files:
             raise DataError("There are no files to read from; expected at least one.")

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from etude.base.checks import Stateless, Stored
+from etude.base.checks import Stateless, Stored, whole_number
 from etude.base.errors import ConfigError, NumericalError
 from etude.replay.observations import Where, numbers
 from etude.replay.ring import Ring
@@ -226,8 +226,7 @@ class SumTree:
     """
 
     def __init__(self, size: int):
-        if size < 1:
-            raise ConfigError(f"SumTree: size = {size}; expected at least 1 value.")
+        whole_number("SumTree: size", size)
         self.size = size
         self.depth: int = (size - 1).bit_length()
         self.nodes: np.ndarray = np.zeros(2 << self.depth)

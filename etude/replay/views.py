@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from etude.base import trees
-from etude.base.checks import Stateless
+from etude.base.checks import Stateless, whole_number
 from etude.base.data import RECURRENT_STATE, Batch
 from etude.base.errors import ConfigError
 from etude.base.spaces import Spaces
@@ -127,8 +127,7 @@ class NStep(TransitionView):
     """
 
     def __init__(self, gamma: float, n: int):
-        if n < 1:
-            raise ConfigError(f"NStep: n = {n}; expected at least 1 step.")
+        whole_number("NStep: n", n)
         super().__init__(gamma)
         self.n: int = n
 

@@ -319,6 +319,15 @@ class Run:
         first: list[Event] = [self._log_prob.started(self.step, {**self.description(), "end": end}, self.context)]
         if not self.step and (started := self._started_from) is not None and started.note:
             first.append(Warned(self.step, started.note))
+        alone = not isinstance(self.agent, PolicyAgents)
+        for part, source in self.engine.layout.agent.given.items() if alone and not self.step else ():
+            drawn, now = self.engine.layout.initial, self.engine.weights()
+            if all((now[name] == drawn[name]).all() for name in drawn if name.startswith(f"{part}.")):
+                note = (
+                    f"{type(self.agent).__name__} trains no weight of its {part}, and they are as they were drawn, at "
+                    f"random. Take those of a run of {source}: Run(..., start_from=RUN), or --start-from RUN."
+                )
+                first.append(Warned(self.step, note))
         return itertools.chain(first, self.loop.steps(end, schedule))
 
     # -- acting --------------------------------------------------------------------------------------------------------

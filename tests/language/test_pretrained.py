@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_one_clear_error(folders, games, tmp_path, monkeypa
     for wrong, message in (
         ({"model": "/nowhere"}, "there is no folder '/nowhere'. Give one that save_pretrained has written"),
         ({"model": str(tmp_path)}, "has no config.json"),
-        ({"dtype": "int8"}, "dtype = 'int8'; expected one of float32"),
+        ({"dtype": "int8"}, "dtype = 'int8'; expected 'float32' or"),
         ({"lora": 0}, "lora = 0"),
         ({"lora": {"target_modules": ["nothing"]}}, "was not loaded: Target modules"),
         ({"lora": {"rank": 3}}, "was not loaded: .*rank"),

@@ -165,7 +165,7 @@ def test_specs_name_the_field_that_was_given_something_else(make, said):
 
 
 def test_specs_refuse_what_cannot_be():
-    with pytest.raises(ConfigError, match="unknown cell 'rnn'; expected one of gru, lstm"):
+    with pytest.raises(ConfigError, match="cell = 'rnn'; expected 'gru' or 'lstm'"):
         Recurrent(cell="rnn")
     with pytest.raises(ConfigError, match="at least one unit; got units 0"):
         Recurrent(units=0)

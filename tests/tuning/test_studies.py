@@ -356,7 +356,7 @@ def test_what_cannot_be_studied_is_refused_before_a_trial_begins(tmp_path):
         ({"space": {"gamma": [0.9, 1.5]}}, "gamma = 1.5"),
         ({"space": {"gamma": Uniform(0.9, 0.99)}}, "trials is not given"),
         ({"evaluate_every": 50}, "does not divide"),
-        ({"seeds": (1, 1)}, "each number once"),
+        ({"seeds": (1, 1)}, "each once"),
         ({"jobs": 0}, "jobs = 0"),
         ({"run_dir": "x"}, "run directory of its own"),
         ({"callback": 1}, "callback"),

@@ -181,6 +181,31 @@ def test_what_cannot_be_is_one_clear_error(algorithm, given, message):
         etude.Run(algorithm, EASY, **given)
 
 
+def frozen_as_drawn(algorithm, loads=None, **given):
+    """What a run warns of as it begins: of networks that no loss trains."""
+    with etude.Run(algorithm, EASY, network=NETWORK, engine="torch", **given) as run:
+        if loads is not None:
+            run.engine.load({name: x + 1 for name, x in run.engine.weights().items() if name.startswith(loads)})
+        events = [*run.steps(1), *run.steps(1)]
+        return [event.message for event in events if "trains no" in getattr(event, "message", "")]
+
+
+@pytest.mark.variant
+def test_networks_that_no_loss_trains_and_no_run_gave_are_warned_of_once(games, engine_name, tmp_path):
+    with etude.Run("bc", EASY, network=NETWORK, engine="torch", data=games) as clone:
+        clone.save(tmp_path / "clone.etude")
+    (told,) = frozen_as_drawn("rlhf")
+    assert told == (
+        "RLHF trains no weight of its reward_model, and they are as they were drawn, at random. Take those of a run of "
+        "reward_model: Run(..., start_from=RUN), or --start-from RUN."
+    )
+    assert not frozen_as_drawn("rlhf", "reward_model")
+    (told,) = frozen_as_drawn("ilql", data=games, clone=False)
+    assert "ILQL trains no weight of its actor" in told and "a run of bc" in told
+    assert not frozen_as_drawn("ilql", data=games, clone=False, start_from=tmp_path / "clone.etude", seed=1)
+    assert not frozen_as_drawn("ilql", data=games)
+
+
 @pytest.mark.long_but("masked", "grpo")
 @pytest.mark.variant
 @pytest.mark.parametrize("algorithm", ["bc", "masked", "dpo", "grpo", "rlhf"])

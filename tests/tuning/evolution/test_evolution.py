@@ -1,5 +1,6 @@
 """Evolution end to end: generations, killed and gone on with, in one process and in several, and what is saved."""
 
+import json
 import math
 
 import numpy as np
@@ -305,6 +306,18 @@ def test_the_command_line_prints_each_generation_and_where_the_best_member_is(tm
     assert "etude evaluate" in printed.out and (folder / "lineage.png").exists()
     assert main(["evolve", "ppo"]) == 2
     assert main(["evolve", "ppo", "CartPole-v1", "--mutations.limits", "gamma=1"]) == 2
+
+
+@pytest.mark.parametrize("command", ["evolve --population 2 --every 32", "sweep --seeds 1", "tune --grid gamma 0.9"])
+def test_commands_that_make_several_runs_take_policies_of_several_agents(command, tmp_path):
+    name, *own = command.split()
+    assert main([
+        name, "ppo", "etude.examples.two_step_game:TwoStepGame", *own, "--policies", "shared", "--steps", "32", "-q",
+        "--folder", str(tmp_path / "runs"), "--engine", "torch", "--envs", "2", "--set.rollout-length", "16",
+        "--set.network.widths", "4",
+    ]) == 0  # fmt: skip
+    found = [json.loads(path.read_text()) for path in (tmp_path / "runs").rglob("config.json")]
+    assert found and all(set(each["policies"]["of"].values()) == {"shared"} for each in found)
 
 
 def test_a_loop_of_ones_own_selects_and_mutates_runs():
