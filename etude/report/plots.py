@@ -293,13 +293,13 @@ def draw_episodes(series: dict[str, Sequence[float]], path: str | Path | None = 
         raise ConfigError("Nothing has happened yet that could be drawn. Train the agent first.")
     with picture(path, 1, len(series), window=True) as figure:
         for axes, (name, values) in zip(figure.subplots(len(series), squeeze=False)[:, 0], series.items(), strict=True):
-            episodes = np.arange(1, len(values) + 1)
-            axes.plot(episodes, values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
+            axes.plot(range(1, len(values) + 1), values, color=COLOURS[0], alpha=0.35, linewidth=0.8)
             width = max(1, len(values) // 20)
-            if width > 1:
+            if values:
                 mean = np.convolve(values, np.full(width, 1 / width), "valid")
-                axes.plot(episodes[width - 1 :], mean, color=COLOURS[0])
-            finish(axes, f"{name} of each episode, and mean over {width}", "episode", name)
+                axes.plot(range(width, len(values) + 1), mean, color=COLOURS[0])
+            title = f"{name} of each episode" + f", and mean over {width}" * (width > 1)
+            finish(axes, title, "episode with gradient steps" if name == "loss" else "episode", name)
     return figure
 
 

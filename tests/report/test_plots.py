@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from etude.base.errors import ConfigError
 from etude.base.events import Adjusted, Finished
 from etude.envs import ConfiguredEnvironment
-from etude.report import Curve, JsonLines, draw_run, draw_runs, plot, read_records, read_run
+from etude.report import Curve, JsonLines, draw_episodes, draw_run, draw_runs, plot, read_records, read_run
 from etude.report.pictures import legend
 from etude.report.series import EVALUATION, TRAINING, Series, aggregate, compared, find_runs
 from etude.training.assembly.described import plain_environment
@@ -454,3 +454,13 @@ def test_lines_without_names_have_no_legend():
     figure.subplots().plot([1, 2])
     legend(figure)
     assert not figure.legends
+
+
+def test_series_by_episode_say_which_episodes_they_are_of_and_over_how_many_is_averaged():
+    rewards, losses = [float(i) for i in range(40)], [0.5, 0.25]
+    above, below = draw_episodes({"reward": rewards, "loss": losses}).axes
+    assert (above.get_title(), above.get_xlabel()) == ("reward of each episode, and mean over 2", "episode")
+    assert above.lines[1].get_ydata().tolist() == [i + 0.5 for i in range(39)]
+    assert above.lines[1].get_xdata().tolist() == list(range(2, 41))
+    assert (below.get_title(), below.get_xlabel()) == ("loss of each episode", "episode with gradient steps")
+    assert draw_episodes({"reward": rewards, "loss": []}).axes[1].lines[0].get_ydata().tolist() == []
