@@ -93,7 +93,6 @@ class Evaluate(OfTrained):
 def evaluate(arguments: Sequence[str]) -> int:
     """Print the returns."""
     path, options = with_path(Evaluate, arguments, "evaluate")
-
     if options.agent is not None:
         own = own_agent(path, options.agent)
         found = own.evaluate(options.episodes, options.seed or 0, options.max_steps or 10_000)

@@ -319,15 +319,8 @@ class Run:
         first: list[Event] = [self._log_prob.started(self.step, {**self.description(), "end": end}, self.context)]
         if not self.step and (started := self._started_from) is not None and started.note:
             first.append(Warned(self.step, started.note))
-        alone = not isinstance(self.agent, PolicyAgents)
-        for part, source in self.engine.layout.agent.given.items() if alone and not self.step else ():
-            drawn, now = self.engine.layout.initial, self.engine.weights()
-            if all((now[name] == drawn[name]).all() for name in drawn if name.startswith(f"{part}.")):
-                note = (
-                    f"{type(self.agent).__name__} trains no weight of its {part}, and they are as they were drawn, at "
-                    f"random. Take those of a run of {source}: Run(..., start_from=RUN), or --start-from RUN."
-                )
-                first.append(Warned(self.step, note))
+        if not self.step and not isinstance(self.agent, PolicyAgents):
+            first += [Warned(self.step, note) for note in starting.StartedFrom.left_random(self.engine)]
         return itertools.chain(first, self.loop.steps(end, schedule))
 
     # -- acting --------------------------------------------------------------------------------------------------------

@@ -197,7 +197,7 @@ def test_a_state_goes_on_and_one_that_was_changed_is_refused():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Adapt("luck", "batch_size"), "expected one of ess, gradient_variance, noise_scale, kl"),
+        (lambda: Adapt("luck", "batch_size"), "expected 'ess' or 'gradient_variance' or 'noise_scale' or 'kl'"),
         (lambda: Adapt("ess", "widths"), "no direction of its own; known are"),
         (lambda: Adapt("ess", "tau", rate=0.0), "rate"),
         (lambda: Adapt("ess", "tau", smooth=0.0), "smooth"),

@@ -15,7 +15,7 @@ from etude.checkpoint import tensors
 from etude.checkpoint.old_names import present_state
 from etude.checkpoint.run_directory import read_run
 from etude.engines.parameter_layout import ParameterLayout, some_of
-from etude.protocols import Weights
+from etude.protocols import Engine, Weights
 from etude.training.learner import Learner
 from etude.training.loop import RunLearning
 
@@ -48,6 +48,18 @@ class StartedFrom(NamedTuple):
         of = f"{len(self.taken)} of {len(self.taken) + len(self.drawn)} weights were taken from {self.source}."
         rest = f" Not in it: {some_of(self.drawn)}." if self.drawn else ""
         return of + rest + (f" Not used of it: {some_of(self.unused)}." if self.unused else "")
+
+    @staticmethod
+    def left_random(engine: Engine) -> list[str]:
+        """What to say of networks that no loss trains, and that are as they were drawn."""
+        layout: Any = engine.layout
+        drawn, now = layout.initial, engine.weights() if layout.agent.given else {}
+        return [
+            f"{type(layout.agent).__name__} trains no weight of its {part}, and they are as drawn, at random. "
+            f"Take those of a run of {source}: Run(..., start_from=RUN), or --start-from RUN."
+            for part, source in layout.agent.given.items()
+            if all((now[name] == drawn[name]).all() for name in drawn if name.startswith(f"{part}."))
+        ]
 
 
 def start_from(given: Any, learner: RunLearning) -> StartedFrom:

@@ -196,7 +196,7 @@ def test_networks_that_no_loss_trains_and_no_run_gave_are_warned_of_once(games, 
         clone.save(tmp_path / "clone.etude")
     (told,) = frozen_as_drawn("rlhf")
     assert told == (
-        "RLHF trains no weight of its reward_model, and they are as they were drawn, at random. Take those of a run of "
+        "RLHF trains no weight of its reward_model, and they are as drawn, at random. Take those of a run of "
         "reward_model: Run(..., start_from=RUN), or --start-from RUN."
     )
     assert not frozen_as_drawn("rlhf", "reward_model")
