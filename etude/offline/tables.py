@@ -15,6 +15,7 @@ from etude.base.errors import ConfigError, DataError
 from etude.offline.layout import NEXT, OBSERVATIONS, Arrays, require_memory, require_regular, rows_of
 from etude.offline.parquet import arrays_of, library
 
+COMMAS = "values separated by commas, and 0.5 for 0,5"
 WIDEST = 8  # bytes of a number in memory, which may be a single digit in a file
 
 
@@ -42,7 +43,9 @@ def read(path: Path) -> tuple[Arrays, None]:
 
         table = csv.read_csv(path)
     except (OSError, pyarrow.ArrowException) as error:
-        raise DataError(f"{path}: it is no CSV file ({error}). Expected names in its first row.") from None
+        raise DataError(f"{path}: it is no CSV file ({error}). Expected names in its first row, {COMMAS}.") from None
+    if table.num_columns == 1 and ";" in (name := table.column_names[0]):
+        raise DataError(f"{path}: it has one column, {name!r}; expected {COMMAS}.")
     return arrays_of(pyarrow, table, path), None
 
 
@@ -75,8 +78,7 @@ def renamed(arrays: Arrays, columns: Mapping[str, str], file: str) -> Arrays:
         parts = [arrays[name] for name in columns if columns[name] == own]
         if own in found:
             raise ConfigError(f"columns= makes a column {own!r}, and {file} has one. Give that another name, too.")
-        flat = [values.reshape(len(values), -1) for values in parts]
-        found[own] = parts[0] if len(parts) == 1 else np.concatenate(flat, 1)
+        found[own] = parts[0] if len(parts) == 1 else np.concatenate([x.reshape(len(x), -1) for x in parts], 1)
     return found
 
 

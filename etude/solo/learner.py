@@ -69,7 +69,7 @@ def by_agent(observation: Tree) -> tuple[Any, ...]:
 
 
 def _is_joint(observation: Tree) -> bool:
-    """Whether an observation, or a space, is that of several agents (see `environments.multi_agent`)."""
+    """Whether an observation, or a space, is that of several agents (see `multi_agent.joint`)."""
     parts = observation.spaces if isinstance(observation, Dict) else observation
     return isinstance(parts, dict) and set(parts) == {"agents", "terminated", "truncated"}
 

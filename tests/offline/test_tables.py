@@ -149,6 +149,10 @@ def test_csv_is_read(tmp_path):
     path.write_text("a,b\n1\n2,3,4\n")
     with pytest.raises(DataError, match="it is no CSV file"):
         read(path, CART)
+    for row in ("0.5;1", "0,5;1"):
+        path.write_text(f"{';'.join(table)}\n{row}\n")
+        with pytest.raises(DataError, match="values separated by commas"):
+            read(path, CART, columns=NAMES)
     path.write_text("observations,actions,rewards,terminals,timeouts\n,0,1,0,0\n")
     with pytest.raises(DataError, match="'observations', row 0: there is no value|has the type null"):
         read(path, CART)

@@ -55,7 +55,7 @@ class StartedFrom(NamedTuple):
         layout: Any = engine.layout
         drawn, now = layout.initial, engine.weights() if layout.agent.given else {}
         return [
-            f"{type(layout.agent).__name__} trains no weight of its {part}, and they are as drawn, at random. "
+            f"{layout.agent} trains no weight of its {part}, and they are as drawn, at random. "
             f"Take those of a run of {source}: Run(..., start_from=RUN), or --start-from RUN."
             for part, source in layout.agent.given.items()
             if all((now[name] == drawn[name]).all() for name in drawn if name.startswith(f"{part}."))
