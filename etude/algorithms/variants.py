@@ -77,8 +77,11 @@ def variant(agent: type[Agent], *, name: str | None = None, **replaced: Any) -> 
                 raise ConfigError(
                     f"The function {place}{given} cannot replace {expected}; expected the same arguments, self first."
                 ) from None
-    what = ", ".join(replaced) or "nothing"
-    return type(name, (agent,), {"__doc__": f"{agent.__name__} with {what} replaced.", **replaced})
+    added = {
+        "__doc__": f"{agent.__name__} with {', '.join(replaced) or 'nothing'} replaced.",
+        "__str__": lambda _: name,
+    }
+    return type(name, (agent,), {**added, **replaced})
 
 
 def Auxiliary(

@@ -346,4 +346,5 @@ def test_messages_name_an_agent_of_ones_own_by_its_class():
     class Careful(DQN):
         pass
 
-    assert str(Careful(etude.algorithms.RainbowConfig())) == "Careful"
+    for kind in (Careful, etude.variant(DQN, name="Careful")):
+        assert str(kind(etude.algorithms.RainbowConfig())) == "Careful"
