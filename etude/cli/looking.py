@@ -232,8 +232,7 @@ def _describe(found: Inspection) -> None:
         say(f"lengths       mean {lengths.mean():.1f}, from {lengths.min():,} to {lengths.max():,}")
         each = np.array(found.returns).reshape(len(lengths), -1)  # of one agent, or of each of several
         returns, agents = each.sum(1), () if found.spaces is None else found.spaces.agents or ()
-        whose = ["returns", *(f"  {agent}" for agent in agents)]
-        for who, of in zip(whose, [returns, *each.T], strict=False):
+        for who, of in zip(["returns", *(f"  {agent}" for agent in agents)], [returns, *each.T], strict=False):
             total = ", the sum over all agents" if agents and of is returns else ""
             say(f"{who:13} mean {return_text(of.mean())}, standard deviation {return_text(of.std())}{total}")
         counts, edges = np.histogram(returns, 1 if returns.min() == returns.max() else BINS)

@@ -76,9 +76,10 @@ class TwentyQuestions(gym.Env[str, str]):
         rng = np.random.default_rng(seed)
         self.things: tuple[str, ...] = words(things, seed)
         self.properties: tuple[Any, ...] = tuple(sorted(rng.permutation(PROPERTIES)[:properties].tolist()))
-        many = properties > 16  # more than are listed to be drawn from
-        codes = rng.choice(2**properties, things, False) if many else rng.permutation(2**properties)[:things]
-        self.has: Any = (codes[:, None] >> np.arange(properties)) % 2 == 1  # [things, properties]
+        codes = dict.fromkeys(rng.permutation(2**properties)[:things].tolist() if properties <= 16 else ())
+        while len(codes) < things:  # of more than can be listed
+            codes[int(rng.integers(2**properties))] = None
+        self.has: Any = (np.array(list(codes))[:, None] >> np.arange(properties)) % 2 == 1  # [things, properties]
         questions = tuple(f"is it {each}?" for each in (*self.properties, *self.things))
         self._answers = {question: i for i, question in enumerate(questions)}
         self._info: dict[str, Any] = {LEGAL: questions}

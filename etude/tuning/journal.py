@@ -238,8 +238,8 @@ def difference(held: Mapping[str, Any], asked: Mapping[str, Any], config: Any) -
             keys = [key for key in {**before, **now} if before.get(key) != now.get(key)]
             keys = [key for key in keys if not (name == "options" and key in MAY_DIFFER)]
             if keys:
-                name = name if (key := keys[0]) == "class" else key
-                return f"{name} was {before.get(key)!r}, and is {now.get(key)!r} now"
+                what = name if (key := keys[0]) == "class" else key
+                return f"{what} was {before.get(key)!r}, and is {now.get(key)!r} now"
         elif before != now:
             return f"{name} was {before!r}, and is {now!r} now"
     return ""

@@ -169,6 +169,7 @@ def test_twenty_questions_can_be_answered_from_what_is_known():
         assert env.step("is it it?")[:2] == (" what?\n", -1.0)
         assert env.step(f"is it {env.things[int(np.argmax(left))]}?")[:3] == (" yes\n", 0.0, True)
     assert len(np.unique(language.TwentyQuestions(300, 32).has, axis=0)) == 300
+    assert (language.TwentyQuestions(40, 18, seed=2).has @ 2 ** np.arange(18)).sum() == 6_228_041  # by the seed
     with pytest.raises(ConfigError, match="things = 64, properties = 6"):
         language.TwentyQuestions(64, 6)
 
